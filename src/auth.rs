@@ -1,0 +1,1 @@
+//! Who may connect: peer credentials, named tokens, scopes.

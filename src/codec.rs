@@ -1,0 +1,1 @@
+//! Bytes into lines and lines into bytes; knows no JSON.

@@ -1,0 +1,272 @@
+//! The daemon's configuration: every key with its unit and default. Loading, sources and messages: `config/`.
+
+mod unit;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::unit::{ByteSize, duration};
+
+use crate::event::PermissionMode;
+
+macro_rules! table {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty = $default:expr,)* })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+            #[serde(default, deny_unknown_fields)]
+            pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($field: $default,)* }
+                }
+            }
+        )*
+    };
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+table! {
+    /// The whole configuration.
+    Config {
+        /// Where sessions, locks, logs and tokens are.
+        data_dir: Option<PathBuf> = None,
+        /// The route's provider when a client names none; `scripted` when no key is set.
+        default_provider: Option<String> = None,
+        /// The route's model when a client names none.
+        default_model: Option<String> = None,
+        /// Addresses to serve. Empty: the user's Unix socket.
+        listen: Vec<Listen> = Vec::new(),
+        /// Model providers by name; `deepseek-official`, `anthropic`, `openai` and `scripted` are built in.
+        providers: BTreeMap<String, ProviderConfig> = BTreeMap::new(),
+        /// Sessions.
+        sessions: Sessions = Sessions::default(),
+        /// Turns.
+        turn: Turn = Turn::default(),
+        /// Bounds.
+        limits: Limits = Limits::default(),
+        /// Stopping.
+        shutdown: Shutdown = Shutdown::default(),
+        /// Tools.
+        tools: Tools = Tools::default(),
+        /// The daemon's own log.
+        log: Log = Log::default(),
+        /// Who may connect.
+        auth: Auth = Auth::default(),
+        /// The client commands.
+        client: Client = Client::default(),
+    }
+
+    /// One address to serve: exactly one of the keys.
+    Listen {
+        /// Path of a Unix socket.
+        unix: Option<PathBuf> = None,
+        /// `HOST:PORT`.
+        tcp: Option<String> = None,
+    }
+
+    /// A model provider.
+    ProviderConfig {
+        /// The wire it speaks.
+        kind: ProviderKind = ProviderKind::Chat,
+        /// Where it is; the wire's path is added.
+        base_url: Option<String> = None,
+        /// Variable that holds the key.
+        api_key_env: Option<String> = None,
+        /// File that holds the key.
+        api_key_file: Option<PathBuf> = None,
+        /// `scripted`: the script file; none plays the built-in script.
+        script: Option<PathBuf> = None,
+        /// Speak HTTP/1.1 only.
+        http1_only: bool = false,
+        /// Split `<think>` tags out of the text.
+        think_tags: bool = false,
+        /// How often a failed call is made again.
+        max_retries: u32 = 5,
+        /// First pause before a retry; doubles up to 10 s, with full jitter.
+        #[serde(with = "duration")]
+        retry_base: Duration = Duration::from_millis(500),
+        /// Longest wait for a connection.
+        #[serde(with = "duration")]
+        connect_timeout: Duration = Duration::from_secs(10),
+        /// Longest wait for the response's header.
+        #[serde(with = "duration")]
+        header_timeout: Duration = Duration::from_mins(1),
+        /// Longest silence in a stream; comments count as life.
+        #[serde(with = "duration")]
+        idle_timeout: Duration = Duration::from_mins(2),
+        /// Longest wait for the first token; comments do not count.
+        #[serde(with = "duration")]
+        first_token_timeout: Duration = Duration::from_mins(10),
+        /// What its models can do; a model that is not here is sent as named, with defaults.
+        models: BTreeMap<String, ModelConfig> = BTreeMap::new(),
+    }
+
+    /// A model's window, abilities and prices.
+    ModelConfig {
+        /// Tokens that it reads.
+        context_window: u64 = 128_000,
+        /// Tokens that it writes at most in one answer; none: the provider's own default.
+        max_output: Option<u64> = None,
+        /// Offers tools.
+        tools: bool = true,
+        /// Takes DeepSeek's `thinking` switch.
+        thinking: bool = false,
+        /// Takes `reasoning_effort`.
+        reasoning_effort: bool = false,
+        /// Takes `stream_options.include_usage`.
+        stream_usage: bool = true,
+        /// Takes `parallel_tool_calls`.
+        parallel_tool_calls: bool = false,
+        /// Takes images.
+        images: bool = false,
+        /// Price of a million input tokens, in the provider's currency.
+        price_input: Option<f64> = None,
+        /// Price of a million cached input tokens.
+        price_cache_read: Option<f64> = None,
+        /// Price of a million output tokens.
+        price_output: Option<f64> = None,
+    }
+
+    /// Sessions.
+    Sessions {
+        /// Report a turn that ended at the model's output limit as `ok`.
+        max_tokens_as_success: bool = false,
+        /// What agents may touch.
+        permission_mode: PermissionMode = PermissionMode::WorkspaceWrite,
+        /// An idle session leaves memory after this.
+        #[serde(with = "duration")]
+        idle_unload: Duration = Duration::from_mins(10),
+    }
+
+    /// Turns.
+    Turn {
+        /// Model calls in one turn.
+        max_steps: u32 = 200,
+        /// The identical call that brings a reminder.
+        repeat_remind: u32 = 3,
+        /// The identical call that stops the turn.
+        repeat_stop: u32 = 8,
+        /// Text of one tool result that the model gets.
+        tool_result_bytes: ByteSize = ByteSize(50 * KIB),
+    }
+
+    /// Bounds, each named for what it bounds.
+    Limits {
+        /// One line from a client.
+        line_bytes: ByteSize = ByteSize(16 * MIB),
+        /// Requests in flight on a connection.
+        in_flight: usize = 32,
+        /// Requests in flight on all connections.
+        in_flight_total: usize = 1024,
+        /// What waits to be written on a connection, of which 64 KiB is kept for small replies.
+        outbound_bytes: ByteSize = ByteSize(MIB),
+        /// Recent events that a session keeps in memory.
+        feed_bytes: ByteSize = ByteSize(256 * KIB),
+        /// Requests that wait for a session.
+        mailbox: usize = 64,
+        /// Sessions in memory.
+        loaded_sessions: usize = 256,
+        /// Connections.
+        connections: usize = 1024,
+        /// Connections of one local user; 4 more are kept for the owner.
+        connections_per_uid: usize = 64,
+        /// Subscriptions of a connection.
+        subscriptions: usize = 1024,
+        /// A peer whose socket takes no byte for so long is closed.
+        #[serde(with = "duration")]
+        write_progress: Duration = Duration::from_secs(30),
+        /// Time to authenticate.
+        #[serde(with = "duration")]
+        preauth_time: Duration = Duration::from_secs(10),
+        /// Bytes read before authentication.
+        preauth_bytes: ByteSize = ByteSize(8 * KIB),
+        /// Connections that have not authenticated yet.
+        preauth_connections: usize = 64,
+        /// Child processes of all tools.
+        children: usize = 32,
+        /// Bad frames in a row that end a connection.
+        bad_frames: u32 = 100,
+        /// One event.
+        event_bytes: ByteSize = ByteSize(MIB),
+        /// One message of a model.
+        message_bytes: ByteSize = ByteSize(16 * MIB),
+    }
+
+    /// Stopping.
+    Shutdown {
+        /// Running turns may take so long to finish.
+        #[serde(with = "duration")]
+        drain_timeout: Duration = Duration::from_secs(30),
+        /// Then cancelled turns may take so long until their processes are killed.
+        #[serde(with = "duration")]
+        cancel_grace: Duration = Duration::from_secs(2),
+    }
+
+    /// Tools.
+    Tools {
+        /// Serve TCP although tools run without a sandbox.
+        allow_unsandboxed_remote: bool = false,
+        /// Longest run of a command that names no limit of its own.
+        #[serde(with = "duration")]
+        bash_timeout: Duration = Duration::from_mins(1),
+        /// Start of a command's output that is kept.
+        output_head_bytes: ByteSize = ByteSize(128 * KIB),
+        /// End of a command's output that is kept.
+        output_tail_bytes: ByteSize = ByteSize(128 * KIB),
+        /// Variables that tools see besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TERM, TZ and TMPDIR.
+        env: Vec<String> = Vec::new(),
+    }
+
+    /// The daemon's own log.
+    Log {
+        /// `error`, `warn`, `info`, `debug`, `trace`, or a tracing filter.
+        level: String = "info".to_owned(),
+        /// How stderr is written.
+        format: LogFormat = LogFormat::Text,
+        /// Daily files kept in `<data>/log`.
+        files_kept: usize = 7,
+    }
+
+    /// Who may connect.
+    Auth {
+        /// Local users besides root and our own that may use the Unix sockets.
+        allowed_uids: Vec<u32> = Vec::new(),
+    }
+
+    /// The client commands.
+    Client {
+        /// The daemon's address.
+        connect: Option<String> = None,
+        /// Start a daemon when none listens.
+        autostart: bool = true,
+    }
+}
+
+/// The wires that a provider may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProviderKind {
+    /// `{base}/chat/completions`.
+    Chat,
+    /// `{base}/v1/messages`.
+    Anthropic,
+    /// A script; no network.
+    Scripted,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One object a line.
+    Json,
+}

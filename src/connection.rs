@@ -1,0 +1,1 @@
+//! One connection's life: reader, writer, bounded outbound queue, subscriptions.

@@ -1,0 +1,1 @@
+//! The one match on the method; exactly one reply a request.

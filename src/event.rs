@@ -1,0 +1,20 @@
+//! The domain's facts: numbered session events, the messages they carry, and the ids that name them.
+//!
+//! Everything here is plain data without I/O. The wire, the store and the model adapters all speak these types.
+//! Shapes follow the DSH session format v4 (docs/protocol.md, section 6).
+
+mod body;
+mod id;
+mod message;
+
+pub use self::body::{
+    ApprovalPolicy, AssistantAttempt, AssistantMessage, EventBody, EventError, InboxSpliced, InboxTarget,
+    LlmRetry, LlmRetryStarted, PermissionMode, PermissionPreset, Recovered, RequestConfig, RequestContext,
+    RequestHeader, RequestHeaderBody, SandboxMode, SessionEvent, SessionOpened, SessionTitle, SessionUpdate,
+    SpliceOutcome, StepMark, SurfaceOp, SystemMessage, TitleSource, ToolCallStarted, ToolErrorInfo,
+    ToolResult, TurnEnd, TurnEndReason, TurnStart, WorkingDirectoryChange, escape_line_separators,
+};
+pub use self::id::{Epoch, InvalidSessionId, MessageId, Seq, SessionId};
+pub use self::message::{
+    AbortCause, Block, Failure, FailureCode, Message, Role, Source, SourceKind, ToolSpec, Usage,
+};

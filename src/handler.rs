@@ -1,0 +1,1 @@
+//! One file a method: submits in the reader's order, answers later.

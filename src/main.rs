@@ -1,0 +1,3 @@
+//! The `dshd` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Wire types of docs/protocol.md; no async, no I/O.

@@ -1,0 +1,189 @@
+//! Where sessions live: an append-only log each. `file` is the daemon's, `memory` serves tests and embedders.
+//!
+//! The trait names no path and no file, so that a distributed engine can stand behind it. A log opened for writing is
+//! a lease: nobody else writes it meanwhile, in this process or another. Reading never takes the lease.
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::event::{Epoch, Seq, SessionEvent, SessionId};
+
+/// What a log begins with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// The session.
+    pub id: SessionId,
+    /// When it was created, in epoch milliseconds.
+    pub created_at: u64,
+    /// The directory it began in, absolute.
+    pub cwd: String,
+    /// The session that delegated to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_session: Option<SessionId>,
+}
+
+/// An event ready to be stored: its number and its JSON as [`SessionEvent::encode`] wrote it.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Its position.
+    pub seq: Seq,
+    /// One compact JSON object, without newline.
+    pub json: Bytes,
+}
+
+/// A stored event as a reader gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLine {
+    /// Its position.
+    pub seq: Seq,
+    /// The life of the log in which it was written.
+    pub epoch: Epoch,
+    /// The event's JSON, the same bytes that were appended.
+    pub json: Bytes,
+}
+
+/// How far a log reaches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extent {
+    /// Each life of the log with the position of its first event, oldest first.
+    pub epochs: Vec<(Epoch, Seq)>,
+    /// The last event; `None` when there is none.
+    pub last: Option<Seq>,
+}
+
+/// How much one page may hold. A page has at least one event when there is one.
+#[derive(Clone, Copy, Debug)]
+pub struct PageLimit {
+    /// Events at most.
+    pub events: usize,
+    /// Bytes of JSON at most.
+    pub bytes: usize,
+}
+
+/// A page of events.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The events, dense and in order.
+    pub lines: Vec<StoredLine>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+/// A log that is open for writing.
+pub struct Opened {
+    /// The lease.
+    pub log: Box<dyn SessionLog>,
+    /// What the log begins with.
+    pub header: Header,
+    /// How far it reaches after recovery.
+    pub extent: Extent,
+    /// Bytes of a torn tail that were cut; 0 when it was whole.
+    pub cut_bytes: u64,
+}
+
+/// A line of the list of sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// What the log begins with.
+    pub header: Header,
+    /// The title, if it has one yet.
+    pub title: Option<String>,
+    /// When the last event was written, in epoch milliseconds.
+    pub updated_at: u64,
+    /// The last event.
+    pub last: Option<Seq>,
+}
+
+/// Why the store could not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// There is no such session.
+    #[error("no such session")]
+    NotFound,
+    /// There is one already.
+    #[error("the session exists already")]
+    Exists,
+    /// Somebody else writes it.
+    #[error("another process (pid {pid}) writes this session")]
+    Locked {
+        /// Who; 0 when unknown.
+        pid: u32,
+    },
+    /// Damaged before what was durable; nothing was changed.
+    #[error("the log {path} is damaged at seq {seq}: {detail}")]
+    Corrupt {
+        /// Where it is, for a person.
+        path: String,
+        /// The first event that can't be read.
+        seq: Seq,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The log says a format that this version does not know.
+    #[error("the log has format version {0}, which this dshd does not know")]
+    Version(u64),
+    /// Not the position that the log is at; our bug.
+    #[error("append at seq {offered}, but the log is at {expected}")]
+    OutOfOrder {
+        /// What came.
+        offered: Seq,
+        /// What was due.
+        expected: Seq,
+    },
+    /// The disk failed, now or before; nothing more is acknowledged.
+    #[error("storage failed: {0}")]
+    Failed(String),
+}
+
+/// A log that is open for writing. Dropping it ends the lease.
+pub trait SessionLog: Send {
+    /// Appends lines, dense from the log's next position, in one write. They are safe from kill -9 when this returns,
+    /// and from a power cut after [`SessionLog::barrier`].
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`]: nothing of it is in the log. [`StoreError::OutOfOrder`]: our bug.
+    fn append(&mut self, lines: &[Line]) -> Result<(), StoreError>;
+
+    /// Resolves when all that was appended before the call is on stable storage. Barriers of many sessions share syncs.
+    fn barrier(&self) -> BoxFuture<'static, Result<(), StoreError>>;
+}
+
+/// Where sessions live.
+pub trait SessionStore: Send + Sync + 'static {
+    /// Makes a new log with its header and leases it. The log survives a power cut from its first barrier on.
+    fn create(&self, header: Header) -> BoxFuture<'_, Result<Box<dyn SessionLog>, StoreError>>;
+
+    /// Leases a log, recovers it (a torn tail is cut, damage elsewhere refused) and sends its events in order to
+    /// `replay`, in batches. A receiver that goes away stops the reading, not the opening.
+    fn open(
+        &self,
+        id: &SessionId,
+        replay: mpsc::Sender<Vec<SessionEvent>>,
+    ) -> BoxFuture<'_, Result<Opened, StoreError>>;
+
+    /// How far a log reaches, without leasing it; only whole, valid lines count.
+    fn extent(&self, id: &SessionId) -> BoxFuture<'_, Result<Extent, StoreError>>;
+
+    /// Reads events after `after` (`None`: from the start), without leasing.
+    fn read(
+        &self,
+        id: &SessionId,
+        after: Option<Seq>,
+        limit: PageLimit,
+    ) -> BoxFuture<'_, Result<Page, StoreError>>;
+
+    /// What the log begins with.
+    fn header(&self, id: &SessionId) -> BoxFuture<'_, Result<Header, StoreError>>;
+
+    /// All sessions, newest `updated_at` first, without reading whole logs.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>>;
+
+    /// The first storage failure, if there was one: from then on the store only reads.
+    fn failure(&self) -> Option<String>;
+
+    /// Resolves when everything appended so far, in every log, is on stable storage.
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>>;
+}

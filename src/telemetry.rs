@@ -1,0 +1,1 @@
+//! Logs: stderr for people, daily files, never stdout.

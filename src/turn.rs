@@ -1,0 +1,1 @@
+//! One turn: model step, tool calls, again, end.
