@@ -1,5 +1,10 @@
 //! The daemon's configuration: every key with its unit and default. Loading, sources and messages: `config/`.
 
+mod environment;
+mod error;
+mod listen;
+mod load;
+mod paths;
 mod unit;
 
 use std::collections::BTreeMap;
@@ -8,6 +13,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::environment::Environment;
+pub use self::error::{ConfigError, Source};
+pub use self::load::{Flags, Loaded, Profile, load};
+pub use self::paths::Paths;
 pub use self::unit::{ByteSize, duration};
 
 use crate::event::PermissionMode;

@@ -1,0 +1,125 @@
+//! From the arguments to an invocation; wrong usage in our words, with the nearest name.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+use super::stdio::StdioArgs;
+use super::{Cli, Color, Command, Failure, Globals, exit};
+use crate::config::{Environment, Profile};
+
+/// A command with all that it needs.
+#[derive(Debug)]
+pub struct Invocation {
+    /// What to do.
+    pub command: Command,
+    /// Flags and environment.
+    pub globals: Globals,
+}
+
+/// What the arguments ask for.
+#[derive(Debug)]
+pub enum Parsed {
+    /// A command.
+    Run(Box<Invocation>),
+    /// Help or the version, which has been printed.
+    Told,
+}
+
+/// Wrong usage, and whether to say so in JSON.
+#[derive(Debug)]
+pub struct Refused {
+    /// What is wrong.
+    pub failure: Failure,
+    /// `--json` was among the arguments.
+    pub json: bool,
+}
+
+/// Parses the arguments, the program's name first. Help and version go to stdout here.
+///
+/// # Errors
+/// [`Refused`] with exit code 64, or the failure to write help.
+pub fn parse(args: impl IntoIterator<Item = OsString>, environment: Environment) -> Result<Parsed, Refused> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let json = args.iter().any(|arg| arg == "--json");
+    let refuse = |failure| Refused { failure, json };
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            return tell(&error).map(|()| Parsed::Told).map_err(refuse);
+        }
+        Err(error) => return Err(refuse(usage(&error))),
+    };
+    set_color(cli.global.color);
+    let (command, profile) = command_of(cli.command, cli.profile.is_some(), cli.patch).map_err(refuse)?;
+    let globals = Globals::new(cli.global, environment, &command, profile);
+    Ok(Parsed::Run(Box::new(Invocation { command, globals })))
+}
+
+fn command_of(
+    command: Option<Command>,
+    sdk: bool,
+    patches: Vec<std::path::PathBuf>,
+) -> Result<(Command, Profile), Failure> {
+    match (command, sdk) {
+        (Some(command), false) => Ok((command, Profile::Standard)),
+        (None, true) => Ok((Command::Stdio(StdioArgs { ignored_patches: patches }), Profile::Sdk)),
+        (Some(_), true) => {
+            Err(Failure::usage("--profile takes no subcommand").with_help("dshd --profile sdk"))
+        }
+        (None, false) => Err(Failure::usage("no command was given")
+            .with_help(format!("dshd prompt TEXT, or one of: {} (dshd --help)", names().join(", ")))),
+    }
+}
+
+fn names() -> Vec<String> {
+    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+fn set_color(color: Color) {
+    let choice = match color {
+        Color::Auto if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => {
+            anstream::ColorChoice::Never
+        }
+        Color::Auto => return,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+fn tell(error: &clap::Error) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    write!(out, "{}", error.render().ansi()).and_then(|()| out.flush()).map_err(super::output::stdout_failed)
+}
+
+/// clap's first paragraph as one sentence, and its suggestion as help.
+fn usage(error: &clap::Error) -> Failure {
+    let rendered = error.render().to_string();
+    let paragraph: Vec<&str> =
+        rendered.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    let message = paragraph.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let next = usage_line(&rendered)
+        .map_or_else(|| "dshd --help".to_owned(), |line| format!("usage: {line} (--help says more)"));
+    let help = match suggestion(error) {
+        Some(nearest) => format!("did you mean `{nearest}`? {next}"),
+        None => next,
+    };
+    Failure::new(exit::USAGE, "usage", message).with_help(help)
+}
+
+fn usage_line(rendered: &str) -> Option<&str> {
+    rendered.lines().find_map(|line| line.strip_prefix("Usage: "))
+}
+
+fn suggestion(error: &clap::Error) -> Option<String> {
+    let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    kinds.into_iter().find_map(|kind| match error.get(kind)? {
+        ContextValue::String(name) => Some(name.clone()),
+        ContextValue::Strings(names) => names.first().cloned(),
+        _ => None,
+    })
+}

@@ -1,0 +1,31 @@
+//! `dshd stdio` and `dshd --profile sdk`: a runtime in this process, spoken to over stdin and stdout.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Failure, exit};
+use crate::config::Loaded;
+use crate::daemon;
+
+/// Arguments of `dshd stdio`.
+#[derive(Debug, Default, Args)]
+#[command(after_long_help = "EXAMPLES:
+  dshd stdio
+  dshd stdio --data-dir /tmp/dshd
+  printf '%s\\n' '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"server/ping\"}' | dshd stdio")]
+pub struct StdioArgs {
+    /// The `--patch` files of `--profile sdk`.
+    #[arg(skip)]
+    pub ignored_patches: Vec<PathBuf>,
+}
+
+pub(super) async fn run(args: StdioArgs, loaded: Loaded) -> Result<u8, Failure> {
+    for patch in &args.ignored_patches {
+        // Nobody is left to tell when stderr is gone; the frames on stdout go on.
+        let _ = writeln!(anstream::stderr(), "note: --patch {} is ignored", patch.display());
+    }
+    daemon::stdio(loaded).await?;
+    Ok(exit::OK)
+}
