@@ -1,1 +1,169 @@
-//! One turn: model step, tool calls, again, end.
+//! One turn: model step, tool calls, again, until the model has said all.
+//!
+//! A turn reads the conversation it was given and tells what happens as [`Fact`]s, which the session's actor logs and
+//! publishes before it acknowledges them. Text goes to [`text::LiveText`]. The turn knows neither log nor clients.
+
+mod call;
+mod context;
+mod fact;
+mod sink;
+mod step;
+pub mod text;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use self::call::lost_result;
+pub use self::context::now_ms;
+pub use self::fact::{Fact, FactEvent, Facts, Lost};
+
+use self::call::Repeats;
+use self::step::Step;
+use self::text::LiveText;
+use crate::config::{Config, ModelConfig};
+use crate::event::{
+    EventBody, Failure, FailureCode, Message, PermissionMode, RequestContext, RequestHeader, SessionId,
+    StepMark, TurnEndReason,
+};
+use crate::provider::Provider;
+use crate::provider::retry::RetryPolicy;
+use crate::tool::Tools;
+
+/// The model that a turn talks to.
+#[derive(Clone)]
+pub struct Route {
+    /// The provider's name.
+    pub provider: String,
+    /// The model's name.
+    pub model: String,
+    /// What the model can do.
+    pub abilities: ModelConfig,
+    /// The adapter, or why there is none.
+    pub adapter: Result<Arc<dyn Provider>, Failure>,
+    /// When failed calls are made again.
+    pub retry: RetryPolicy,
+    /// Output limit in tokens.
+    pub max_tokens: Option<u64>,
+    /// How hard to think.
+    pub reasoning_effort: Option<String>,
+}
+
+/// All that a turn needs.
+pub struct Turn {
+    /// The session.
+    pub session: SessionId,
+    /// Its number.
+    pub number: u32,
+    /// The prompt.
+    pub prompt: Arc<Message>,
+    /// What the model has seen so far.
+    pub conversation: Vec<Arc<Message>>,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// What it may touch.
+    pub mode: PermissionMode,
+    /// The model.
+    pub route: Route,
+    /// The tools.
+    pub tools: Tools,
+    /// The configuration at its start.
+    pub config: Arc<Config>,
+    /// The last `request/header` of this process, if any.
+    pub header: Option<Arc<RequestHeader>>,
+    /// Why a header is written when `header` is none: `initial` or `resume`.
+    pub header_reason: &'static str,
+    /// The last `request/context`, if any.
+    pub context: Option<RequestContext>,
+    /// Whether the session has a title.
+    pub titled: bool,
+    /// Where facts go.
+    pub facts: Facts,
+    /// Where text goes.
+    pub text: Arc<LiveText>,
+    /// Cancelled: stop, keep what there is, return.
+    pub cancel: CancellationToken,
+}
+
+/// How a turn ended, before its end is in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// By itself.
+    Ended(TurnEndReason),
+    /// It was cancelled; who did it knows why.
+    Cancelled,
+    /// Its facts are no longer taken: storage failed.
+    Lost,
+}
+
+/// Why a turn stops before its model has said all.
+#[derive(Debug)]
+enum Stop {
+    Reason(TurnEndReason),
+    Cancelled,
+    Lost,
+}
+
+impl From<Lost> for Stop {
+    fn from(Lost: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+impl Stop {
+    fn failed(failure: Failure) -> Self {
+        Self::Reason(TurnEndReason::Error { error: failure })
+    }
+}
+
+impl Turn {
+    /// Runs the turn to its end. The caller writes `turn/end`.
+    pub async fn run(mut self) -> Outcome {
+        match self.steps().await {
+            Ok(reason) | Err(Stop::Reason(reason)) => Outcome::Ended(reason),
+            Err(Stop::Cancelled) => Outcome::Cancelled,
+            Err(Stop::Lost) => Outcome::Lost,
+        }
+    }
+
+    async fn steps(&mut self) -> Result<TurnEndReason, Stop> {
+        let mut repeats = Repeats::new(self.config.turn.repeat_remind, self.config.turn.repeat_stop);
+        for number in 1..=self.config.turn.max_steps {
+            self.open_step(number, repeats.take_reminder()).await?;
+            let step = self.ask(number).await;
+            let step = match step {
+                Ok(step) => step,
+                Err(stop) => {
+                    self.close_step(number, &stop).await?;
+                    return Err(stop);
+                }
+            };
+            let stop = match step {
+                Step::Final(reason) => Some(reason),
+                Step::Calls(calls) => self.run_calls(number, &calls, &mut repeats).await?,
+            };
+            self.tell(EventBody::StepEnd(StepMark { turn: self.number, step: number })).await?;
+            if self.cancel.is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            if let Some(reason) = stop {
+                return Ok(reason);
+            }
+        }
+        let max = self.config.turn.max_steps;
+        let message = format!("the turn reached turn.max_steps ({max} model calls); prompt again to go on");
+        Err(Stop::failed(Failure::new(FailureCode::MaxSteps, message)))
+    }
+
+    async fn close_step(&self, number: u32, stop: &Stop) -> Result<(), Stop> {
+        if !matches!(stop, Stop::Lost) {
+            self.tell(EventBody::StepEnd(StepMark { turn: self.number, step: number })).await?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&self, body: EventBody) -> Result<crate::event::Seq, Lost> {
+        self.facts.tell(vec![FactEvent::from(body)]).await
+    }
+}

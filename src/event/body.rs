@@ -172,6 +172,7 @@ data! {
         tools: Vec<ToolSpec>,
     }
     /// Route and settings of model requests.
+    #[derive(PartialEq, Eq)]
     RequestConfig {
         /// The route's provider.
         provider: String,
@@ -185,6 +186,7 @@ data! {
         reasoning_effort: Option<String>,
     }
     /// `request/context`.
+    #[derive(PartialEq, Eq)]
     RequestContext {
         /// The route's provider.
         provider: String,

@@ -65,6 +65,8 @@ pub enum SourceKind {
     Model,
     /// A tool's result.
     Tool,
+    /// A reminder that the same call was made again and again.
+    RepeatToolReminder,
 }
 
 /// Where a message came from. One struct for every kind: a tagged enum could not carry raw JSON.

@@ -1,0 +1,196 @@
+//! What a step tells the model besides the conversation: our instructions, the volatile facts, the request's header.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{FactEvent, Lost, Turn};
+use crate::event::{
+    Block, EventBody, Message, PermissionMode, RequestConfig, RequestContext, RequestHeader,
+    RequestHeaderBody, Role, Seq, SessionTitle, Source, SourceKind, StepMark, SystemMessage, TitleSource,
+    ToolSpec,
+};
+
+/// Our instructions: short, and the same for every session, so that prefix caches hit.
+const SYSTEM_PROMPT: &str = "You are a coding agent. You work for a person in their working directory, with the tools \
+you are given.
+
+Look before you answer: read the files that matter instead of guessing what is in them. Do what was asked and no more; \
+when something is unclear and the choice matters, say which choice you made. Check your work with the project's own \
+tests and tools where there are any. Never invent the output of a command.
+
+Say what you did and what you found, briefly and plainly. Name files by path. When something failed or is unfinished, \
+say so first.";
+
+/// Longest title in characters.
+const TITLE_CHARS_MAX: usize = 60;
+
+pub use super::text::now_ms;
+
+#[derive(Serialize)]
+struct Section<'a> {
+    name: &'static str,
+    text: &'a str,
+}
+
+impl Turn {
+    /// Opens a step: what is new for the model goes to the log before the model is asked.
+    pub(super) async fn open_step(&mut self, step: u32, reminder: Option<String>) -> Result<(), Lost> {
+        let turn = self.number;
+        let mut events = vec![FactEvent::from(EventBody::StepStart(StepMark { turn, step }))];
+        if self.system_text() != Some(SYSTEM_PROMPT) {
+            let source = Source::of(SourceKind::SystemPrompt);
+            let message = Message::new(Role::System, source, vec![Block::text(SYSTEM_PROMPT)]);
+            self.set_system(&message);
+            events.push(EventBody::SystemMessage(SystemMessage { turn, step, message }).into());
+        }
+        let mut prompt_at = None;
+        if step == 1 {
+            prompt_at = Some(events.len());
+            self.say(&mut events, (*self.prompt).clone());
+            if let Some(context) = self.runtime_context() {
+                self.say(&mut events, context);
+            }
+        }
+        if let Some(text) = reminder {
+            let source = Source::of(SourceKind::RepeatToolReminder);
+            self.say(&mut events, Message::new(Role::User, source, vec![Block::text(text)]));
+        }
+        self.push_header(&mut events);
+        let first = self.facts.tell(events).await?;
+        if let (false, Some(at)) = (self.titled, prompt_at) {
+            self.titled = true;
+            let title = title_of(&self.prompt.text());
+            let message_seqs = vec![Seq(first.0 + at as u64)];
+            let source = TitleSource { kind: "fallback".to_owned() };
+            self.tell(EventBody::SessionTitle(SessionTitle { title, message_seqs, source })).await?;
+        }
+        Ok(())
+    }
+
+    fn system_text(&self) -> Option<&str> {
+        let first = self.conversation.first().filter(|message| message.role == Role::System)?;
+        match first.content.as_slice() {
+            [Block::Text { text }] => Some(text),
+            _ => None,
+        }
+    }
+
+    fn set_system(&mut self, message: &Message) {
+        let message = Arc::new(message.clone());
+        match self.conversation.first_mut() {
+            Some(first) if first.role == Role::System => *first = message,
+            _ => self.conversation.insert(0, message),
+        }
+    }
+
+    fn say(&mut self, events: &mut Vec<FactEvent>, message: Message) {
+        self.conversation.push(Arc::new(message.clone()));
+        events.push(EventBody::UserMessage(message).into());
+    }
+
+    /// The volatile facts, when they are not what the model was told last.
+    fn runtime_context(&self) -> Option<Message> {
+        let cwd = directory_text(&self.cwd);
+        let date = format!("Today is {}.", jiff::Zoned::now().strftime("%Y-%m-%d"));
+        let mode = mode_text(self.mode);
+        let sections = [
+            Section { name: "working-directory:current", text: &cwd },
+            Section { name: "date:current", text: &date },
+            Section { name: "sandbox:policy", text: mode },
+        ];
+        let text = format!("{cwd}\n{date}\n{mode}");
+        let told =
+            self.conversation.iter().rev().find(|message| message.source.kind == SourceKind::RuntimeContext);
+        if told.is_some_and(|told| told.text() == text) {
+            return None;
+        }
+        let mut source = Source::of(SourceKind::RuntimeContext);
+        source.form = Some("snapshot".to_owned());
+        source.sections = serde_json::value::to_raw_value(&sections).ok();
+        Some(Message::new(Role::User, source, vec![Block::text(text)]))
+    }
+
+    fn push_header(&mut self, events: &mut Vec<FactEvent>) {
+        let route = &self.route;
+        let config = RequestConfig {
+            provider: route.provider.clone(),
+            model: route.model.clone(),
+            max_tokens: route.max_tokens,
+            reasoning_effort: route.reasoning_effort.clone(),
+        };
+        let tools = if route.abilities.tools { self.tools.specs().to_vec() } else { Vec::new() };
+        let same = self.header.as_ref().is_some_and(|old| same_header(&old.header, &config, &tools));
+        if !same {
+            let reason = if self.header.is_some() { "change" } else { self.header_reason };
+            let header =
+                RequestHeader { header: RequestHeaderBody { config, tools }, reason: reason.to_owned() };
+            self.header = Some(Arc::new(header.clone()));
+            events.push(EventBody::RequestHeader(header).into());
+        }
+        let context = RequestContext {
+            provider: route.provider.clone(),
+            model: route.model.clone(),
+            context_window: route.abilities.context_window,
+        };
+        if self.context.as_ref() != Some(&context) {
+            self.context = Some(context.clone());
+            events.push(EventBody::RequestContext(context).into());
+        }
+    }
+}
+
+fn same_header(old: &RequestHeaderBody, config: &RequestConfig, tools: &[ToolSpec]) -> bool {
+    old.config == *config
+        && old.tools.len() == tools.len()
+        && old.tools.iter().zip(tools).all(|(old, new)| {
+            old.name == new.name
+                && old.description == new.description
+                && old.parameters.get() == new.parameters.get()
+        })
+}
+
+fn directory_text(cwd: &Path) -> String {
+    format!("The working directory is {}.", cwd.display())
+}
+
+fn mode_text(mode: PermissionMode) -> &'static str {
+    match mode {
+        PermissionMode::ReadOnly => "Permission mode: read-only. Change nothing.",
+        PermissionMode::WorkspaceWrite => {
+            "Permission mode: workspace-write. Change files in the working directory only."
+        }
+        PermissionMode::FullAccess => "Permission mode: full access.",
+    }
+}
+
+/// A title from a prompt: its words on one line, cut at a word.
+fn title_of(prompt: &str) -> String {
+    let mut title = String::new();
+    for word in prompt.split_whitespace() {
+        let room = TITLE_CHARS_MAX.saturating_sub(title.chars().count() + 1);
+        if title.is_empty() {
+            title.extend(word.chars().take(TITLE_CHARS_MAX));
+        } else if word.chars().count() <= room {
+            title.push(' ');
+            title.push_str(word);
+        } else {
+            break;
+        }
+    }
+    if title.is_empty() { "untitled".to_owned() } else { title }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_one_line_cut_at_a_word() {
+        assert_eq!(title_of("  fix\n the\tbug "), "fix the bug");
+        assert_eq!(title_of(&"word ".repeat(40)).chars().count(), 59);
+        assert_eq!(title_of(&"x".repeat(100)).len(), TITLE_CHARS_MAX);
+        assert_eq!(title_of(" \n"), "untitled");
+    }
+}
