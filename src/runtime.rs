@@ -1,4 +1,8 @@
 //! The runtime that all connections share: sessions, models, tools, store. It knows no wire.
+//!
+//! Requests are submitted in the caller's order and never wait; what waits is the [`Answer`].
+
+mod look;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,13 +12,15 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::event::{MessageId, SessionId};
+use crate::provider::registry::{Providers, Route};
 use crate::session::feed::{Framing, SharedFeed};
+use crate::session::registry::Shared;
 use crate::session::{
-    Answer, Cancelled, CloseCause, NewSession, Position, PromptRequest, PromptTicket, QueueView,
+    Answer, Cancelled, CloseCause, Command, NewSession, Position, PromptAnswers, PromptRequest, PromptTicket,
     SessionError, Status,
 };
 use crate::shutdown::Scope;
-use crate::store::{Page, PageLimit, SessionStore, Summary};
+use crate::store::{SessionStore, Summary};
 
 /// What the runtime is made of.
 pub struct Parts {
@@ -26,8 +32,8 @@ pub struct Parts {
     pub framing: Framing,
     /// Where its tasks run.
     pub scope: Scope,
-    /// Built-in providers, keys and clients.
-    pub providers: crate::provider::registry::Providers,
+    /// The models.
+    pub providers: Providers,
 }
 
 /// A session in a list.
@@ -39,15 +45,13 @@ pub struct Listed {
     pub status: Status,
 }
 
-/// What `server/status` tells of sessions.
+/// What `server/status` tells of a session in memory.
 #[derive(Clone, Debug)]
 pub struct SessionState {
     /// Which.
     pub id: SessionId,
     /// Whether its agent works.
     pub status: Status,
-    /// Prompts that wait.
-    pub queued: usize,
     /// Where its log is.
     pub position: Position,
 }
@@ -55,13 +59,16 @@ pub struct SessionState {
 /// The runtime. Cheap to clone.
 #[derive(Clone)]
 pub struct Runtime {
-    _private: (),
+    shared: Arc<Shared>,
 }
+
+/// How long the end of a cancelled session may take beyond `shutdown.cancel_grace`.
+const DISPOSE_MAX: Duration = Duration::from_secs(6);
 
 impl Runtime {
     /// Builds it; nothing is opened yet.
-    pub fn new(_parts: Parts) -> Self {
-        unimplemented!()
+    pub fn new(parts: Parts) -> Self {
+        Self { shared: Arc::new(Shared::new(parts)) }
     }
 
     /// Checks a route that a client named, filling in the configured defaults: (provider, model).
@@ -70,112 +77,169 @@ impl Runtime {
     /// [`SessionError::ProviderUnavailable`] when the provider is unknown or lacks its key.
     pub fn route(
         &self,
-        _provider: Option<&str>,
-        _model: Option<&str>,
+        provider: Option<&str>,
+        model: Option<&str>,
     ) -> Result<(String, String), SessionError> {
-        unimplemented!()
+        let providers = self.shared.providers();
+        let (default_provider, default_model) = providers.default_route();
+        let provider = provider.unwrap_or(&default_provider);
+        providers.check(provider).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
+        let model = model.map_or(default_model, str::to_owned);
+        Ok((provider.to_owned(), model))
+    }
+
+    /// The configured models, for `models/list`.
+    pub fn routes(&self) -> Vec<Route> {
+        self.shared.providers().routes()
+    }
+
+    /// Puts a reloaded configuration's providers and tools in force, for turns that start from here on.
+    pub fn reload(&self, providers: Providers) {
+        self.shared.reload(providers);
     }
 
     /// Submits a prompt to a session, which is resumed or made when needed.
     ///
     /// # Errors
-    /// At once when stopping or over a bound; everything else comes through the ticket.
+    /// At once when stopping; everything else comes through the ticket.
     pub fn prompt(
         &self,
-        _id: &SessionId,
-        _new: NewSession,
-        _request: PromptRequest,
+        id: &SessionId,
+        new: NewSession,
+        request: PromptRequest,
     ) -> Result<PromptTicket, SessionError> {
-        unimplemented!()
+        if self.shared.is_stopping() {
+            return Err(SessionError::ShuttingDown { message_id: None });
+        }
+        let (accepted_by, accepted) = Answer::channel();
+        let (durable_by, durable) = Answer::channel();
+        let (settled_by, settled) = Answer::channel();
+        let answers = PromptAnswers { accepted: accepted_by, durable: durable_by, settled: settled_by };
+        self.shared.submit(id, Command::Prompt { new: Box::new(new), request, answers });
+        Ok(PromptTicket { accepted, durable, settled })
     }
 
     /// Makes a session, in memory until its first prompt.
-    pub fn create(&self, _id: &SessionId, _new: NewSession) -> Answer<Position> {
-        unimplemented!()
+    pub fn create(&self, id: &SessionId, new: NewSession) -> Answer<Position> {
+        self.submit(id, |answer| Command::Create { new: Box::new(new), answer })
     }
 
     /// Opens a session that is on disk or in memory.
-    pub fn resume(&self, _id: &SessionId) -> Answer<Position> {
-        unimplemented!()
+    pub fn resume(&self, id: &SessionId) -> Answer<Position> {
+        if self.shared.is_stopping() {
+            return Answer::ready(Err(SessionError::ShuttingDown { message_id: None }));
+        }
+        self.submit(id, |answer| Command::Resume { answer })
     }
 
     /// Cancels the running turn, or the turn or queued prompt of one message.
-    pub fn cancel(&self, _id: &SessionId, _message_id: Option<MessageId>) -> Answer<Cancelled> {
-        unimplemented!()
+    pub fn cancel(&self, id: &SessionId, message_id: Option<MessageId>) -> Answer<Cancelled> {
+        let (answer_by, answer) = Answer::channel();
+        match self.shared.submit_loaded(id, Command::Cancel { message_id, answer: answer_by }) {
+            Ok(()) => answer,
+            Err(_) => self.if_stored(id, || Cancelled { cancelled: false, after: Vec::new() }),
+        }
     }
 
     /// Cancels, waits, disposes of the agent. The log stays.
-    pub fn close(&self, _id: &SessionId, _cause: CloseCause) -> Answer<()> {
-        unimplemented!()
+    pub fn close(&self, id: &SessionId, cause: CloseCause) -> Answer<()> {
+        let (answer_by, answer) = Answer::channel();
+        match self.shared.submit_loaded(id, Command::Close { cause, answer: answer_by }) {
+            Ok(()) => answer,
+            Err(_) => self.if_stored(id, || ()),
+        }
     }
 
     /// Answers when the session and its descendants are idle.
-    pub fn wait(&self, _id: &SessionId) -> Answer<()> {
-        unimplemented!()
-    }
-
-    /// What waits in a session; never opens a log for writing.
-    pub fn queue(&self, _id: &SessionId) -> Answer<QueueView> {
-        unimplemented!()
+    pub fn wait(&self, id: &SessionId) -> Answer<()> {
+        let (answer_by, answer) = Answer::channel();
+        match self.shared.submit_loaded(id, Command::Wait { answer: answer_by }) {
+            Ok(()) => answer,
+            Err(_) => self.if_stored(id, || ()),
+        }
     }
 
     /// A session's working directory; an unknown session is made in memory.
-    pub fn working_directory(&self, _id: &SessionId, _new: NewSession) -> Answer<PathBuf> {
-        unimplemented!()
+    pub fn working_directory(&self, id: &SessionId, new: NewSession) -> Answer<PathBuf> {
+        self.submit(id, |answer| Command::GetDirectory { new: Box::new(new), answer })
     }
 
     /// Changes it; relative paths are taken from the current one.
-    pub fn set_working_directory(
-        &self,
-        _id: &SessionId,
-        _new: NewSession,
-        _path: PathBuf,
-    ) -> Answer<PathBuf> {
-        unimplemented!()
-    }
-
-    /// The feed of a session that is in memory, without waiting.
-    pub fn loaded_feed(&self, _id: &SessionId) -> Option<SharedFeed> {
-        unimplemented!()
-    }
-
-    /// The feed of a session, loaded or not; never opens a log for writing.
-    pub fn feed(&self, _id: &SessionId) -> Answer<SharedFeed> {
-        unimplemented!()
-    }
-
-    /// A page of events. Never opens a log for writing. The position is where the log is now.
-    pub fn read(
-        &self,
-        _id: &SessionId,
-        _after: Option<crate::event::Seq>,
-        _limit: PageLimit,
-    ) -> Answer<(Page, Position)> {
-        unimplemented!()
-    }
-
-    /// All sessions, newest first.
-    pub fn list(&self) -> Answer<Vec<Listed>> {
-        unimplemented!()
+    pub fn set_working_directory(&self, id: &SessionId, new: NewSession, path: PathBuf) -> Answer<PathBuf> {
+        self.submit(id, |answer| Command::SetDirectory { new: Box::new(new), path, answer })
     }
 
     /// The sessions in memory.
     pub fn loaded(&self) -> Vec<SessionState> {
-        unimplemented!()
+        let state = |feed: SharedFeed| {
+            let (position, status) = feed.position();
+            SessionState { id: feed.session().clone(), status, position }
+        };
+        self.shared.loaded().into_iter().map(state).collect()
+    }
+
+    /// The feeds of the sessions in memory.
+    pub fn loaded_feeds(&self) -> Vec<SharedFeed> {
+        self.shared.loaded()
+    }
+
+    /// Changes each time a session comes into memory.
+    pub fn loads(&self) -> watch::Receiver<u64> {
+        self.shared.loads()
     }
 
     /// Takes no new session and no new prompt from here on.
     pub fn stop_taking(&self) {
-        unimplemented!()
+        self.shared.stop_taking();
     }
 
     /// Waits until no session is being made or opened.
     pub async fn creations_done(&self) {
-        unimplemented!()
+        self.shared.openings_done().await;
     }
 
-    /// Lets running turns finish for `drain`, then cancels them, then disposes of every session. Says what failed.
-    pub async fn end(&self, _drain: Duration) -> Vec<String> {
-        unimplemented!()
+    /// Whether a turn runs anywhere.
+    pub fn is_busy(&self) -> bool {
+        self.shared.loaded().iter().any(|feed| feed.position().1 == Status::Running)
+    }
+
+    /// Waits until no turn runs, at most `limit`. Says whether none runs.
+    pub async fn turns_done(&self, limit: Duration) -> bool {
+        let waits: Vec<Answer<()>> =
+            self.shared.loaded().iter().map(|feed| self.wait(feed.session())).collect();
+        tokio::time::timeout(limit, futures_util::future::join_all(waits)).await.is_ok()
+    }
+
+    /// Cancels what still runs, disposes of every session, brings everything to stable storage. Says what failed; no
+    /// failure stops the rest.
+    pub async fn end(&self) -> Vec<String> {
+        let grace = self.shared.config().shutdown.cancel_grace;
+        let mut failures = Vec::new();
+        let closes = self.shared.loaded().into_iter().map(|feed| {
+            let id = feed.session().clone();
+            let closed = self.close(&id, CloseCause::ShuttingDown);
+            async move { (id, tokio::time::timeout(grace + DISPOSE_MAX, closed).await) }
+        });
+        for (id, closed) in futures_util::future::join_all(closes).await {
+            match closed {
+                Ok(Ok(()) | Err(SessionError::NotFound(_))) => {}
+                Ok(Err(error)) => failures.push(format!("session {id}: {error}")),
+                Err(_) => failures.push(format!("session {id} did not end in time")),
+            }
+        }
+        if let Err(error) = self.shared.store.flush().await {
+            failures.push(format!("flush: {error}"));
+        }
+        failures
+    }
+
+    fn submit<T>(
+        &self,
+        id: &SessionId,
+        command: impl FnOnce(crate::session::Answerer<T>) -> Command,
+    ) -> Answer<T> {
+        let (answer_by, answer) = Answer::channel();
+        self.shared.submit(id, command(answer_by));
+        answer
     }
 }

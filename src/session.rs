@@ -12,7 +12,16 @@ use tokio::sync::oneshot;
 
 use crate::event::{Block, Epoch, MessageId, PermissionMode, Seq, SessionId, TurnEndReason};
 
+mod actor;
+mod decide;
 pub mod feed;
+mod mailbox;
+pub(crate) mod registry;
+mod state;
+
+pub(crate) use self::actor::session_error;
+pub(crate) use self::mailbox::{Command, PromptAnswers};
+pub(crate) use self::state::QueueFold;
 
 /// What a session is made with when its id is new.
 #[derive(Clone, Debug)]
@@ -70,6 +79,8 @@ pub struct Accepted {
     /// The first event that this request appended: follow from just before it. `None`: it repeated a known key and
     /// appended nothing.
     pub first_seq: Option<Seq>,
+    /// What a connection must have been sent before it may be told.
+    pub after: Vec<(SessionId, Seq)>,
 }
 
 /// How a prompt ended.
@@ -212,14 +223,6 @@ pub enum SessionError {
     /// A key came again with other content.
     #[error("this idempotencyKey was used with other content")]
     KeyReused,
-    /// A prompt left the queue before it ran.
-    #[error("the prompt was taken out of the queue")]
-    Withdrawn {
-        /// Which.
-        message_id: MessageId,
-        /// What a connection must have been sent before it may be told.
-        after: Vec<(SessionId, Seq)>,
-    },
     /// The session was closed under the request.
     #[error("session {0} was closed")]
     Closed(SessionId),

@@ -55,3 +55,28 @@ pub trait Tool: Send + Sync {
     /// Runs one call with the model's raw arguments. Returns soon after `context.cancel`, with nothing of it left running.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput>;
 }
+
+/// The tools on offer. Cheap to clone.
+#[derive(Clone)]
+pub struct Tools {
+    specs: std::sync::Arc<[ToolSpec]>,
+}
+
+impl Tools {
+    /// s
+    pub fn new(_config: &crate::config::Config) -> Self {
+        Self { specs: Vec::new().into() }
+    }
+    /// s
+    pub fn specs(&self) -> std::sync::Arc<[ToolSpec]> {
+        self.specs.clone()
+    }
+    /// s
+    pub fn get(&self, _name: &str) -> Option<std::sync::Arc<dyn Tool>> {
+        None
+    }
+    /// s
+    pub fn unknown(&self, name: &str) -> ToolOutput {
+        ToolOutput { text: format!("Error: unknown tool {name}"), is_error: true, error: None, meta: None }
+    }
+}

@@ -1,13 +1,23 @@
 //! A session's feed: the tail of its log as finished lines, and the text in flight. Subscribers hold cursors on it and
 //! pull; the feed never waits for them and holds nothing of theirs.
+//!
+//! The actor publishes under a short mutex what is already in the log. A cursor that the tail no longer reaches reads
+//! the store. Attaching late, lagging and reconnecting are the same code.
 
-use std::sync::Arc;
+mod cursor;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::futures::Notified;
+
+pub use self::cursor::{Cursor, Next};
 
 use super::{CloseCause, Position, Status};
-use crate::event::{Epoch, Seq, SessionId};
-use crate::store::StoredLine;
+use crate::event::{Epoch, EventBody, Seq, SessionId};
+use crate::store::{Extent, StoredLine};
+use crate::turn::text::{Attempt, Frame, LiveText};
 
 /// How an event becomes a line: given by the wire's layer, opaque here.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +37,7 @@ pub enum Start {
     Beginning,
     /// After an event that a client has seen.
     After(Epoch, Seq),
-    /// After a position that we gave ourselves, in the current life.
+    /// After a position that we gave ourselves, in the current life; the agent counts as idle there.
     Here(Option<Seq>),
 }
 
@@ -39,86 +49,273 @@ pub struct CursorInvalid {
     pub position: Position,
 }
 
-/// A subscriber's place: the last event sent, how much of the text in flight, the status last told.
-#[derive(Debug)]
-pub struct Cursor {
-    _private: (),
+/// What an event means for `session.status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A prompt came in or a turn starts: the agent runs.
+    Starts,
+    /// Nothing.
+    None,
 }
 
-impl Cursor {
-    /// The last event that was taken.
-    pub fn after(&self) -> Option<Seq> {
-        unimplemented!()
+impl Mark {
+    /// The mark of an event.
+    pub fn of(body: &EventBody) -> Self {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "two types of many matter here")]
+        match body {
+            EventBody::TurnStart(_) => Self::Starts,
+            EventBody::InboxSpliced(splice) if !splice.inserted.is_empty() => Self::Starts,
+            _ => Self::None,
+        }
     }
 
-    /// Takes a line that was read from the store; says the status to tell after it, if it changed.
-    pub fn take_stored(&mut self, _line: &StoredLine) -> Option<Status> {
-        unimplemented!()
+    /// The mark of a stored event, by its first bytes: our encoder writes `type` first.
+    fn of_json(json: &[u8]) -> Self {
+        let insert = json.starts_with(b"{\"type\":\"agent/inbox/spliced\"")
+            && memchr::memmem::find(json, b"\"inserted\":[{").is_some();
+        if insert || json.starts_with(b"{\"type\":\"turn/start\"") { Self::Starts } else { Self::None }
     }
 }
 
-/// What a subscriber does next.
+/// An event that is in the log and now told.
 #[derive(Debug)]
-pub enum Next {
-    /// Send this finished line; the cursor has moved past `seq`.
-    Event {
-        /// The event.
-        seq: Seq,
-        /// Prefix, event, suffix.
-        line: Bytes,
-    },
-    /// Send this finished line of text; at most one is on its way for a cursor.
-    Delta(Bytes),
-    /// Tell this status.
-    Status(Status),
-    /// Read the store after `after`, up to `until` and no further, and hand each line to [`Cursor::take_stored`].
-    FromStore {
-        /// Last event taken.
-        after: Option<Seq>,
-        /// Last event published.
-        until: Seq,
-    },
-    /// Nothing now: wait for [`Feed::changed`] (or for the delta on its way).
-    Wait,
-    /// The session ended for its subscribers.
-    Ended(CloseCause),
+pub struct Published {
+    /// Its position.
+    pub seq: Seq,
+    /// Its JSON as stored.
+    pub json: Bytes,
+    /// What it means for the status.
+    pub mark: Mark,
+    /// Whether it ends the text in flight: the text stands before it.
+    pub seals_text: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    seq: Seq,
+    line: Bytes,
+    mark: Mark,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` until the log was opened or looked at.
+    extent: Option<Extent>,
+    /// The position at which this life of the feed began.
+    loaded_at: Option<Seq>,
+    status: Status,
+    tail: VecDeque<Entry>,
+    tail_bytes: usize,
+    sealed: VecDeque<(Seq, Arc<Attempt>)>,
+    prefix: Bytes,
+    ended: Option<CloseCause>,
+    /// The newest delta with whom it serves: those who are level share one frame.
+    shared_delta: Option<cursor::SharedDelta>,
 }
 
 /// A session's feed.
 #[derive(Debug)]
 pub struct Feed {
-    _private: (),
+    session: SessionId,
+    framing: Framing,
+    bytes_max: usize,
+    text: Arc<LiveText>,
+    inner: Mutex<Inner>,
 }
 
+/// A shared feed.
+pub type SharedFeed = Arc<Feed>;
+
 impl Feed {
-    /// The session.
-    pub fn session(&self) -> &SessionId {
-        unimplemented!()
+    /// A feed whose log was not looked at yet. Keeps at most `bytes_max` of finished lines, and one at least.
+    pub fn new(session: SessionId, framing: Framing, bytes_max: usize) -> Self {
+        let inner = Inner {
+            extent: None,
+            loaded_at: None,
+            status: Status::Idle,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            sealed: VecDeque::new(),
+            prefix: Bytes::new(),
+            ended: None,
+            shared_delta: None,
+        };
+        Self { session, framing, bytes_max, text: Arc::default(), inner: Mutex::new(inner) }
     }
 
-    /// Where the log is, and whether the agent works.
+    /// The session.
+    pub fn session(&self) -> &SessionId {
+        &self.session
+    }
+
+    /// The text in flight, for the turn that writes it.
+    pub fn text(&self) -> &Arc<LiveText> {
+        &self.text
+    }
+
+    /// Whether its log was opened or looked at, so that [`Feed::position`] is true.
+    pub fn is_known(&self) -> bool {
+        self.lock().extent.is_some()
+    }
+
+    /// Where the log is, and whether the agent works. Epoch 0 before the log was looked at.
     pub fn position(&self) -> (Position, Status) {
-        unimplemented!()
+        let inner = self.lock();
+        (inner.position(), inner.status)
+    }
+
+    /// The last event before this life of the feed.
+    pub fn loaded_at(&self) -> Option<Seq> {
+        self.lock().loaded_at
     }
 
     /// A cursor with `deltas` or without.
     ///
     /// # Errors
     /// [`CursorInvalid`] for [`Start::After`] that is not of this history.
-    pub fn cursor(&self, _start: Start, _deltas: bool) -> Result<Cursor, CursorInvalid> {
-        unimplemented!()
+    pub fn cursor(&self, start: Start, deltas: bool) -> Result<Cursor, CursorInvalid> {
+        let inner = self.lock();
+        let position = inner.position();
+        let (after, told) = match start {
+            Start::Now => (position.last, inner.status),
+            Start::Beginning => (None, inner.status),
+            Start::Here(after) => (after, Status::Idle),
+            Start::After(epoch, seq) if inner.reaches(epoch, seq) => (Some(seq), inner.status),
+            Start::After(..) => return Err(CursorInvalid { position }),
+        };
+        Ok(Cursor::new(after, told, deltas))
     }
 
     /// What the subscriber does next. `delta_allowed`: no delta of this cursor is on its way.
-    pub fn next(&self, _cursor: &mut Cursor, _delta_allowed: bool) -> Next {
-        unimplemented!()
+    pub fn next(&self, cursor: &mut Cursor, delta_allowed: bool) -> Next {
+        cursor::next(self, &mut self.lock(), cursor, delta_allowed)
     }
 
     /// Completes at the next change. Make it, and `enable` it, before asking [`Feed::next`].
-    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
-        unimplemented!()
+    pub fn changed(&self) -> Notified<'_> {
+        self.text.changed().notified()
+    }
+
+    /// Resolves when the log was opened or looked at, or the feed ended.
+    pub async fn known(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed());
+            changed.as_mut().enable();
+            {
+                let inner = self.lock();
+                if inner.extent.is_some() || inner.ended.is_some() {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// The log was opened, or looked at without opening: how far it reaches.
+    pub fn opened(&self, extent: Extent) {
+        let mut inner = self.lock();
+        if let Some((epoch, _)) = extent.epochs.last() {
+            inner.prefix = Bytes::from((self.framing.prefix)(&self.session, *epoch));
+        }
+        inner.loaded_at = extent.last;
+        inner.extent = Some(extent);
+        drop(inner);
+        self.text.changed().notify_waiters();
+    }
+
+    /// A new life of the log begins with the next event.
+    pub fn begin_epoch(&self, epoch: Epoch) {
+        let mut inner = self.lock();
+        inner.prefix = Bytes::from((self.framing.prefix)(&self.session, epoch));
+        let extent = inner.extent.get_or_insert_with(Extent::default);
+        let first = Seq::following(extent.last);
+        extent.epochs.retain(|(_, at)| *at != first);
+        extent.epochs.push((epoch, first));
+    }
+
+    /// Tells events that are in the log, and the status that holds after them, at once.
+    pub fn publish(&self, events: Vec<Published>, status: Status) {
+        let mut inner = self.lock();
+        for event in events {
+            self.publish_one(&mut inner, event);
+        }
+        inner.status = status;
+        drop(inner);
+        self.text.changed().notify_waiters();
+    }
+
+    /// The session ends for its subscribers.
+    pub fn end(&self, cause: CloseCause) {
+        self.lock().ended.get_or_insert(cause);
+        self.text.changed().notify_waiters();
+    }
+
+    /// Frees the tail: the agent leaves memory, subscribers stay and read the store.
+    pub fn rest(&self) {
+        let mut inner = self.lock();
+        inner.tail = VecDeque::new();
+        inner.tail_bytes = 0;
+        inner.sealed = VecDeque::new();
+        inner.shared_delta = None;
+        inner.status = Status::Idle;
+        self.text.discard();
+    }
+
+    /// A stored event as a finished line.
+    pub fn line_of(&self, stored: &StoredLine) -> Bytes {
+        self.finish(&(self.framing.prefix)(&self.session, stored.epoch), &stored.json)
+    }
+
+    fn publish_one(&self, inner: &mut Inner, event: Published) {
+        if event.seals_text
+            && let Some(attempt) = self.text.seal()
+        {
+            inner.sealed.push_back((event.seq, Arc::new(attempt)));
+        }
+        let line = self.finish(&inner.prefix, &event.json);
+        inner.tail_bytes += line.len();
+        inner.tail.push_back(Entry { seq: event.seq, line, mark: event.mark });
+        if let Some(extent) = &mut inner.extent {
+            extent.last = Some(event.seq);
+        }
+        while inner.tail_bytes > self.bytes_max && inner.tail.len() > 1 {
+            inner.tail_bytes -= inner.tail.pop_front().map_or(0, |entry| entry.line.len());
+        }
+        let mut sealed_bytes: usize = inner.sealed.iter().map(|(_, text)| text.bytes()).sum();
+        while sealed_bytes > self.bytes_max && inner.sealed.len() > 1 {
+            sealed_bytes -= inner.sealed.pop_front().map_or(0, |(_, text)| text.bytes());
+        }
+    }
+
+    fn finish(&self, prefix: &[u8], json: &[u8]) -> Bytes {
+        let mut line = Vec::with_capacity(prefix.len() + json.len() + self.framing.suffix.len());
+        line.extend_from_slice(prefix);
+        line.extend_from_slice(json);
+        line.extend_from_slice(self.framing.suffix);
+        Bytes::from(line)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A shared feed.
-pub type SharedFeed = Arc<Feed>;
+impl Inner {
+    fn position(&self) -> Position {
+        let extent = self.extent.as_ref();
+        let epoch = extent.and_then(|extent| extent.epochs.last()).map_or(Epoch(0), |(epoch, _)| *epoch);
+        Position { epoch, last: extent.and_then(|extent| extent.last) }
+    }
+
+    /// Whether `seq` lies in the life `epoch` of this history (or, for the last one, up to its end).
+    fn reaches(&self, epoch: Epoch, seq: Seq) -> bool {
+        let Some(extent) = &self.extent else { return false };
+        let Some(at) = extent.epochs.iter().rposition(|(known, _)| *known == epoch) else { return false };
+        let end = extent.epochs.get(at + 1).map_or(extent.last, |(_, next)| next.0.checked_sub(1).map(Seq));
+        end.is_some_and(|end| seq <= end)
+    }
+
+    fn frame<'a>(&'a self, framing: &'a Framing) -> Frame<'a> {
+        Frame { prefix: &self.prefix, suffix: framing.suffix }
+    }
+}

@@ -1,0 +1,139 @@
+//! Looking at sessions without opening them: reading, following, listing. None of this takes a log's lease.
+
+use std::collections::HashSet;
+
+use super::{Listed, Runtime};
+use crate::event::{Seq, SessionId};
+use crate::session::feed::SharedFeed;
+use crate::session::{Answer, Command, Position, QueueFold, QueueView, SessionError, Status, session_error};
+use crate::store::{Page, PageLimit, StoreError};
+
+impl Runtime {
+    /// The feed of a session that is in memory, without waiting.
+    pub fn loaded_feed(&self, id: &SessionId) -> Option<SharedFeed> {
+        self.shared.feed(id).filter(|feed| feed.is_known())
+    }
+
+    /// The feed of a session, loaded or not; never opens a log for writing.
+    pub fn feed(&self, id: &SessionId) -> Answer<SharedFeed> {
+        if let Some(feed) = self.loaded_feed(id) {
+            return Answer::ready(Ok(feed));
+        }
+        let (runtime, id) = (self.clone(), id.clone());
+        self.later(async move { runtime.find_feed(&id).await })
+    }
+
+    /// A page of events and where the log is now. Never opens a log for writing.
+    pub fn read(&self, id: &SessionId, after: Option<Seq>, limit: PageLimit) -> Answer<(Page, Position)> {
+        let (runtime, id) = (self.clone(), id.clone());
+        self.later(async move { runtime.read_page(&id, after, limit).await })
+    }
+
+    /// All sessions, newest first.
+    pub fn list(&self) -> Answer<Vec<Listed>> {
+        let runtime = self.clone();
+        self.later(async move {
+            let stored = runtime.shared.store.list().await;
+            let stored = stored.map_err(|error| SessionError::StorageFailed(error.to_string()))?;
+            let running: HashSet<SessionId> = runtime.running();
+            let listed = stored.into_iter().map(|summary| {
+                let status =
+                    if running.contains(&summary.header.id) { Status::Running } else { Status::Idle };
+                Listed { summary, status }
+            });
+            Ok(listed.collect())
+        })
+    }
+
+    /// What waits in a session; never opens a log for writing.
+    pub fn queue(&self, id: &SessionId) -> Answer<QueueView> {
+        let (answer_by, answer) = Answer::channel();
+        if self.shared.submit_loaded(id, Command::Queue { answer: answer_by }).is_ok() {
+            return answer;
+        }
+        let (runtime, id) = (self.clone(), id.clone());
+        self.later(async move { runtime.stored_queue(&id).await })
+    }
+
+    /// Answers for a session that is not in memory: what `idle` says if it is stored, else that there is none.
+    pub(super) fn if_stored<T: Send + 'static>(&self, id: &SessionId, idle: impl FnOnce() -> T) -> Answer<T> {
+        let (runtime, id, value) = (self.clone(), id.clone(), idle());
+        self.later(async move {
+            let header = runtime.shared.store.header(&id).await;
+            header.map(|_| value).map_err(|error| session_error(&id, error))
+        })
+    }
+
+    fn later<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
+    ) -> Answer<T> {
+        let (answer_by, answer) = Answer::channel();
+        self.shared.scope.spawn(async move {
+            let _ = answer_by.send(work.await);
+        });
+        answer
+    }
+
+    async fn find_feed(&self, id: &SessionId) -> Result<SharedFeed, SessionError> {
+        if let Some(feed) = self.shared.feed(id) {
+            feed.known().await;
+            if feed.is_known() {
+                return Ok(feed);
+            }
+        }
+        let extent = self.shared.store.extent(id).await.map_err(|error| session_error(id, error))?;
+        let feed = self.shared.new_feed(id);
+        feed.opened(extent);
+        let feed = self.shared.keep_dormant(feed);
+        feed.known().await;
+        Ok(feed)
+    }
+
+    async fn read_page(
+        &self,
+        id: &SessionId,
+        after: Option<Seq>,
+        limit: PageLimit,
+    ) -> Result<(Page, Position), SessionError> {
+        let feed = self.find_feed(id).await?;
+        let (position, _) = feed.position();
+        let Some(last) = position.last else { return Ok((Page::default(), position)) };
+        let page = self.shared.store.read(id, after, limit).await;
+        let mut page = match page {
+            Err(StoreError::NotFound) if position.last.is_none() => Page::default(),
+            page => page.map_err(|error| session_error(id, error))?,
+        };
+        // What is written but not yet told is not yet there.
+        if page.lines.last().is_some_and(|line| line.seq > last) {
+            page.lines.retain(|line| line.seq <= last);
+            page.more = false;
+        }
+        Ok((page, position))
+    }
+
+    /// Folds a stored log for what waits in it, page by page.
+    async fn stored_queue(&self, id: &SessionId) -> Result<QueueView, SessionError> {
+        let limit = PageLimit { events: 1000, bytes: 256 * 1024 };
+        let mut fold = QueueFold::default();
+        let mut after = None;
+        loop {
+            let page =
+                self.shared.store.read(id, after, limit).await.map_err(|error| session_error(id, error))?;
+            after = page.lines.last().map(|line| line.seq).or(after);
+            page.lines.iter().for_each(|line| fold.take(line));
+            if !page.more {
+                return Ok(fold.view());
+            }
+        }
+    }
+
+    fn running(&self) -> HashSet<SessionId> {
+        let feeds = self.shared.loaded();
+        feeds
+            .iter()
+            .filter(|feed| feed.position().1 == Status::Running)
+            .map(|feed| feed.session().clone())
+            .collect()
+    }
+}

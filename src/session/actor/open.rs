@@ -1,0 +1,218 @@
+//! Opening: find the log, or make the session in memory; the first prompt makes the log. And the turn's ingredients.
+
+use std::path::{Path, PathBuf};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::log::Journal;
+use super::{Actor, Open};
+use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
+use crate::provider::registry::RouteError;
+use crate::session::feed::Feed;
+use crate::session::registry::Shared;
+use crate::session::state::State;
+use crate::session::{NewSession, SessionError};
+use crate::store::{Extent, Header, Opened, StoreError};
+use crate::turn::{Facts, Route, Turn, now_ms};
+
+/// Batches of replayed events that may wait.
+const REPLAY_BATCHES_MAX: usize = 4;
+
+/// What to do when there is no log.
+pub(super) enum Missing<'a> {
+    /// Make the session in memory.
+    Make(&'a NewSession),
+    /// Say so.
+    Refuse,
+}
+
+impl Actor {
+    /// Brings the session into memory, if it is not there yet. Says whether it was made anew.
+    pub(super) async fn ensure_open(&mut self, missing: Missing<'_>) -> Result<bool, SessionError> {
+        if self.open.is_some() {
+            return Ok(false);
+        }
+        if let Some(reason) = self.shared.store.failure() {
+            return Err(SessionError::StorageFailed(reason));
+        }
+        let (sender, mut batches) = mpsc::channel::<Vec<SessionEvent>>(REPLAY_BATCHES_MAX);
+        let store = self.shared.store.clone();
+        let mut state = self.blank_state();
+        let replay = async {
+            while let Some(batch) = batches.recv().await {
+                for event in &batch {
+                    state.apply(event, true);
+                }
+            }
+        };
+        let (opened, ()) = tokio::join!(store.open(&self.id, sender), replay);
+        match opened {
+            Ok(opened) => self.opened(state, opened).map(|()| false),
+            Err(StoreError::NotFound) => match missing {
+                Missing::Make(new) => self.make(new).map(|()| true),
+                Missing::Refuse => Err(SessionError::NotFound(self.id.clone())),
+            },
+            Err(error) => Err(session_error(&self.id, error)),
+        }
+    }
+
+    /// Makes the log of a session that has lived in memory only.
+    pub(super) async fn ensure_log(&mut self) -> Result<(), SessionError> {
+        let Some(Open { journal: Journal::Unwritten { header, epoch }, .. }) = &self.open else {
+            return Ok(());
+        };
+        if let Some(reason) = self.shared.store.failure() {
+            return Err(SessionError::StorageFailed(reason));
+        }
+        let (header, epoch) = (header.clone(), *epoch);
+        let created = self.shared.store.create(header).await;
+        let log = created.map_err(|error| session_error(&self.id, error))?;
+        if let Some(open) = &mut self.open {
+            open.journal = Journal::Written(log);
+        }
+        self.begin_life(epoch, 0)
+    }
+
+    /// A state to replay into; the route is the default one until the log says otherwise.
+    fn blank_state(&self) -> State {
+        let (provider, model) = self.shared.providers().default_route();
+        let new = NewSession {
+            cwd: None,
+            provider,
+            model,
+            max_tokens: None,
+            reasoning_effort: None,
+            permission_mode: None,
+        };
+        State::new(&new, PathBuf::new(), self.shared.config.borrow().sessions.permission_mode)
+    }
+
+    fn opened(&mut self, mut state: State, opened: Opened) -> Result<(), SessionError> {
+        let first = PathBuf::from(&opened.header.cwd);
+        if state.settings.cwd.as_os_str().is_empty() {
+            state.settings.cwd.clone_from(&first);
+        }
+        state.settings.first_cwd = first;
+        // A header is written once in each process: it says with what the requests of this life are made.
+        state.header = None;
+        state.context = None;
+        self.feed.opened(opened.extent);
+        let cut_bytes = opened.cut_bytes;
+        self.open = Some(Open { state, journal: Journal::Written(opened.log) });
+        self.shared.announce();
+        self.begin_life(Epoch::random(), cut_bytes)
+    }
+
+    /// Opens a new life of the log: from here on the epoch is ours.
+    fn begin_life(&mut self, epoch: Epoch, cut_bytes: u64) -> Result<(), SessionError> {
+        let Some(open) = &self.open else { return Err(SessionError::Closed(self.id.clone())) };
+        let events = open.state.decide_opening(epoch, cut_bytes);
+        let root_settled = open.state.last.is_some();
+        self.feed.begin_epoch(epoch);
+        let appended = self.append(events);
+        if appended.is_err() && root_settled {
+            self.open = None;
+        }
+        appended.map(drop)
+    }
+
+    fn make(&mut self, new: &NewSession) -> Result<(), SessionError> {
+        let cwd = new.cwd.clone().ok_or(SessionError::NoDirectory)?;
+        let header = Header {
+            id: self.id.clone(),
+            created_at: now_ms(),
+            cwd: cwd.to_string_lossy().into_owned(),
+            parent_session: None,
+        };
+        let state = State::new(new, cwd, self.shared.config.borrow().sessions.permission_mode);
+        let epoch = Epoch::random();
+        self.feed.opened(Extent::default());
+        self.feed.begin_epoch(epoch);
+        self.open = Some(Open { state, journal: Journal::Unwritten { header, epoch } });
+        self.shared.announce();
+        Ok(())
+    }
+}
+
+impl Open {
+    /// The turn that the state has just opened, with all that it needs.
+    pub(super) fn turn(
+        &self,
+        shared: &Shared,
+        id: &SessionId,
+        feed: &Feed,
+        facts: Facts,
+        cancel: CancellationToken,
+    ) -> Option<Turn> {
+        let state = &self.state;
+        let open = state.turn.as_ref()?;
+        let prompt = state.claimed.clone()?;
+        let resumed = open.turn > 1;
+        Some(Turn {
+            session: id.clone(),
+            number: open.turn,
+            prompt,
+            conversation: state.conversation.clone(),
+            cwd: working_directory(&state.settings.cwd, &state.settings.first_cwd),
+            mode: state.settings.mode,
+            route: self.route(shared),
+            tools: shared.tools(),
+            config: shared.config(),
+            header: state.header.clone(),
+            header_reason: if resumed { "resume" } else { "initial" },
+            context: state.context.clone(),
+            titled: state.title.is_some(),
+            facts,
+            text: feed.text().clone(),
+            cancel,
+        })
+    }
+
+    fn route(&self, shared: &Shared) -> Route {
+        let settings = &self.state.settings;
+        let providers = shared.providers();
+        let adapter = providers.get(&settings.provider).map_err(|error| {
+            let code = match &error {
+                RouteError::Unknown { .. } => FailureCode::InvalidRequest,
+                RouteError::NoKey { .. } => FailureCode::MissingCredential,
+            };
+            Failure::new(code, error.to_string())
+        });
+        Route {
+            provider: settings.provider.clone(),
+            model: settings.model.clone(),
+            abilities: providers.abilities(&settings.provider, &settings.model),
+            adapter,
+            retry: providers.retry_policy(&settings.provider),
+            max_tokens: settings.max_tokens,
+            reasoning_effort: settings.reasoning_effort.clone(),
+        }
+    }
+}
+
+/// The directory that work happens in: the current one, or the first when it has vanished.
+pub(super) fn working_directory(current: &Path, first: &Path) -> PathBuf {
+    if current.is_dir() { current.to_path_buf() } else { first.to_path_buf() }
+}
+
+/// What a client is told of a store's error.
+pub(crate) fn session_error(id: &SessionId, error: StoreError) -> SessionError {
+    match error {
+        StoreError::NotFound => SessionError::NotFound(id.clone()),
+        StoreError::Exists => SessionError::Exists(id.clone()),
+        StoreError::Locked { pid } => SessionError::Locked { pid },
+        StoreError::Corrupt { path, seq, detail } => SessionError::Corrupt { path, seq, detail },
+        StoreError::Version(version) => SessionError::Corrupt {
+            path: id.to_string(),
+            seq: crate::event::Seq(0),
+            detail: format!("format version {version} is newer than this dshd"),
+        },
+        StoreError::Failed(reason) => SessionError::StorageFailed(reason),
+        error @ StoreError::OutOfOrder { .. } => {
+            let incident = uuid::Uuid::new_v4().to_string();
+            tracing::error!(session = %id, %incident, %error, "the store and the session disagree");
+            SessionError::Internal { incident }
+        }
+    }
+}

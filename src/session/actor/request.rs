@@ -1,0 +1,236 @@
+//! Requests: each is decided at once, in the order in which it came.
+
+use std::path::{Path, PathBuf};
+
+use super::open::{Missing, working_directory};
+use super::{Actor, Leaving, Reached};
+use crate::event::{AbortCause, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
+use crate::session::decide::Verdict;
+use crate::session::mailbox::{Command, PromptAnswers};
+use crate::session::state::Keyed;
+use crate::session::{
+    Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
+    Settled,
+};
+use crate::turn::FactEvent;
+
+impl Actor {
+    pub(super) async fn take_command(&mut self, command: Command) {
+        match command {
+            Command::Prompt { new, request, answers } => self.prompt(&new, request, answers).await,
+            Command::Create { new, answer } => drop(answer.send(self.create(&new).await)),
+            Command::Resume { answer } => {
+                let opened = self.ensure_open(Missing::Refuse).await;
+                let _ = answer.send(opened.map(|_| self.feed.position().0));
+            }
+            Command::Cancel { message_id, answer } => self.cancel(message_id, answer),
+            Command::Close { cause, answer } => self.close(cause, answer).await,
+            Command::Wait { answer } => self.wait_idle(answer).await,
+            Command::Queue { answer } => drop(answer.send(self.queue().await)),
+            Command::GetDirectory { new, answer } => {
+                let opened = self.ensure_open(Missing::Make(&new)).await;
+                let _ = answer.send(opened.map(|_| self.directory()));
+            }
+            Command::SetDirectory { new, path, answer } => {
+                let set = self.set_directory(&new, &path).await;
+                let _ = answer.send(set);
+            }
+            Command::Unload => {
+                if self.running.is_none() && self.barriers.is_empty() {
+                    self.leaving = self.leaving.or(Some(Leaving::Unload));
+                }
+            }
+        }
+    }
+
+    async fn prompt(&mut self, new: &NewSession, request: PromptRequest, answers: PromptAnswers) {
+        let was_open = self.open.is_some();
+        match self.judge(new, &request).await {
+            Err(error) => answers.refuse(&error),
+            Ok(Verdict::Repeat(keyed)) => self.repeat(&keyed, answers),
+            Ok(Verdict::Insert { message_id, event }) => {
+                let before = if was_open { self.last() } else { self.feed.loaded_at() };
+                if let Err(error) = self.ensure_log().await {
+                    return answers.refuse(&error);
+                }
+                self.insert(before, message_id, event, answers);
+            }
+        }
+    }
+
+    /// Decides before anything is stored: a refused prompt leaves nothing behind.
+    async fn judge(&mut self, new: &NewSession, request: &PromptRequest) -> Result<Verdict, SessionError> {
+        if self.shared.is_stopping() {
+            return Err(SessionError::ShuttingDown { message_id: None });
+        }
+        self.ensure_open(Missing::Make(new)).await?;
+        match &self.open {
+            Some(open) => open.state.decide_prompt(&self.id, request),
+            None => Err(SessionError::Closed(self.id.clone())),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        before: Option<Seq>,
+        message_id: MessageId,
+        event: EventBody,
+        answers: PromptAnswers,
+    ) {
+        let Some(open) = &self.open else { return answers.refuse(&SessionError::Closed(self.id.clone())) };
+        let mut events = vec![FactEvent::from(event)];
+        let starts = open.state.turn.is_none();
+        if starts {
+            events.extend(open.state.decide_next_turn_after_insert().into_iter().map(FactEvent::from));
+        }
+        let inserted_at = match self.append(events) {
+            Ok(first) => first,
+            Err(error) => return answers.refuse(&error),
+        };
+        let accepted = Accepted {
+            message_id: message_id.clone(),
+            first_seq: Some(Seq::following(before)),
+            after: vec![(self.id.clone(), inserted_at)],
+        };
+        let _ = answers.accepted.send(Ok(accepted));
+        if !answers.durable.is_closed() {
+            self.barrier(Reached::Durable(answers.durable));
+        }
+        self.waiters.for_prompt(message_id, answers.settled);
+        if starts {
+            self.start_turn();
+        }
+    }
+
+    /// Answers a prompt whose key is known with the first one's outcome, now or when it is there.
+    fn repeat(&mut self, keyed: &Keyed, answers: PromptAnswers) {
+        let accepted = Accepted { message_id: keyed.message_id.clone(), first_seq: None, after: Vec::new() };
+        let _ = answers.accepted.send(Ok(accepted));
+        self.barrier(Reached::Durable(answers.durable));
+        match &keyed.outcome {
+            Some((reason, seq)) => {
+                let settled = Settled {
+                    message_id: keyed.message_id.clone(),
+                    reason: reason.clone(),
+                    after: vec![(self.id.clone(), *seq)],
+                };
+                let _ = answers.settled.send(Ok(settled));
+            }
+            None => self.waiters.for_prompt(keyed.message_id.clone(), answers.settled),
+        }
+    }
+
+    fn last(&self) -> Option<Seq> {
+        self.open.as_ref().and_then(|open| open.state.last)
+    }
+
+    async fn create(&mut self, new: &NewSession) -> Result<Position, SessionError> {
+        if self.shared.is_stopping() {
+            return Err(SessionError::ShuttingDown { message_id: None });
+        }
+        match self.ensure_open(Missing::Make(new)).await? {
+            true => Ok(self.feed.position().0),
+            false => Err(SessionError::Exists(self.id.clone())),
+        }
+    }
+
+    fn cancel(&mut self, message_id: Option<MessageId>, answer: Answerer<Cancelled>) {
+        let nothing = Cancelled { cancelled: false, after: Vec::new() };
+        let Some(open) = &self.open else {
+            let _ = answer.send(Ok(nothing));
+            return;
+        };
+        let running = open.state.turn.as_ref().and_then(|turn| turn.message_id.clone());
+        match message_id {
+            Some(id) if running.as_ref() != Some(&id) => match open.state.decide_withdrawal(&id) {
+                Some(event) => self.withdraw(&id, event, answer),
+                None => drop(answer.send(Ok(nothing))),
+            },
+            _ if self.running.is_some() => {
+                self.waiters.cancels.push(answer);
+                self.cancel_turn(AbortCause::User);
+            }
+            _ => drop(answer.send(Ok(nothing))),
+        }
+    }
+
+    fn withdraw(&mut self, message_id: &MessageId, event: EventBody, answer: Answerer<Cancelled>) {
+        match self.append(vec![event.into()]) {
+            Ok(seq) => {
+                let after = vec![(self.id.clone(), seq)];
+                let reason = TurnEndReason::Aborted { reason: AbortCause::User };
+                let settled = Settled { message_id: message_id.clone(), reason, after: after.clone() };
+                self.waiters.settle(message_id, &Ok(settled));
+                let _ = answer.send(Ok(Cancelled { cancelled: true, after }));
+                if self.is_idle() {
+                    self.waiters.tell_idle();
+                }
+            }
+            Err(error) => drop(answer.send(Err(error))),
+        }
+    }
+
+    async fn close(&mut self, cause: CloseCause, answer: Answerer<()>) {
+        if self.open.is_none()
+            && let Err(error) = self.exists().await
+        {
+            let _ = answer.send(Err(error));
+            return;
+        }
+        self.waiters.closes.push(answer);
+        self.leaving = Some(Leaving::Close(cause));
+        self.cancel_turn(AbortCause::Disposed);
+    }
+
+    async fn exists(&mut self) -> Result<(), SessionError> {
+        let header = self.shared.store.header(&self.id).await;
+        header.map(drop).map_err(|error| super::open::session_error(&self.id, error))
+    }
+
+    async fn wait_idle(&mut self, answer: Answerer<()>) {
+        if self.open.is_none() {
+            let _ = answer.send(self.exists().await);
+        } else if self.is_idle() {
+            let _ = answer.send(Ok(()));
+        } else {
+            self.waiters.idle.push(answer);
+        }
+    }
+
+    async fn queue(&mut self) -> Result<QueueView, SessionError> {
+        if self.open.is_none() {
+            self.exists().await?;
+        }
+        let Some(open) = &self.open else { return Ok(QueueView::default()) };
+        let queued = open.state.queue.iter();
+        Ok(QueueView {
+            running: open.state.turn.as_ref().and_then(|turn| turn.message_id.clone()),
+            queued: queued.map(|queued| (queued.message.id.clone(), queued.message.text())).collect(),
+        })
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.open.as_ref().map_or_else(PathBuf::new, |open| {
+            working_directory(&open.state.settings.cwd, &open.state.settings.first_cwd)
+        })
+    }
+
+    async fn set_directory(&mut self, new: &NewSession, path: &Path) -> Result<PathBuf, SessionError> {
+        self.ensure_open(Missing::Make(new)).await?;
+        let joined = self.directory().join(path);
+        let bad = || SessionError::BadDirectory { path: joined.display().to_string() };
+        let cwd = std::fs::canonicalize(&joined).map_err(|_| bad())?;
+        if !cwd.is_dir() {
+            return Err(bad());
+        }
+        let text = cwd.to_str().ok_or_else(bad)?.to_owned();
+        match &mut self.open {
+            Some(open) if open.journal.is_unwritten() => open.state.settings.cwd.clone_from(&cwd),
+            _ => {
+                let change = EventBody::WorkingDirectoryChange(WorkingDirectoryChange { cwd: text });
+                self.append(vec![change.into()])?;
+            }
+        }
+        Ok(cwd)
+    }
+}

@@ -1,0 +1,146 @@
+//! Who waits for what in a session, and the one place where a turn's end is told.
+
+use std::collections::HashMap;
+
+use super::{Actor, Reached};
+use crate::event::{AbortCause, Failure, FailureCode, MessageId, Seq, SessionId, TurnEndReason};
+use crate::session::{Answerer, Cancelled, SessionError, Settled};
+use crate::turn::{FactEvent, Outcome};
+
+/// Those who wait.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    prompts: HashMap<MessageId, Vec<Answerer<Settled>>>,
+    pub(super) cancels: Vec<Answerer<Cancelled>>,
+    pub(super) closes: Vec<Answerer<()>>,
+    pub(super) idle: Vec<Answerer<()>>,
+}
+
+impl Waiters {
+    /// Somebody waits for a prompt's end.
+    pub(super) fn for_prompt(&mut self, message_id: MessageId, answer: Answerer<Settled>) {
+        let waiting = self.prompts.entry(message_id).or_default();
+        waiting.retain(|answer| !answer.is_closed());
+        waiting.push(answer);
+    }
+
+    /// A prompt ended without a turn.
+    pub(super) fn settle(&mut self, message_id: &MessageId, outcome: &Result<Settled, SessionError>) {
+        for answer in self.prompts.remove(message_id).unwrap_or_default() {
+            let _ = answer.send(outcome.clone());
+        }
+    }
+
+    /// The session has nothing more to do.
+    pub(super) fn tell_idle(&mut self) {
+        for answer in self.idle.drain(..) {
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// The session has left memory.
+    pub(super) fn tell_closed(&mut self) {
+        for answer in self.closes.drain(..) {
+            let _ = answer.send(Ok(()));
+        }
+    }
+
+    /// Nobody will get what they wait for; `None`: the daemon stops.
+    pub(super) fn refuse_all(&mut self, error: Option<&SessionError>) {
+        for (message_id, answers) in self.prompts.drain() {
+            for answer in answers {
+                let stopping = || SessionError::ShuttingDown { message_id: Some(message_id.clone()) };
+                let _ = answer.send(Err(error.cloned().unwrap_or_else(stopping)));
+            }
+        }
+        let error = error.cloned().unwrap_or(SessionError::ShuttingDown { message_id: None });
+        for answer in self.cancels.drain(..) {
+            let _ = answer.send(Err(error.clone()));
+        }
+        for answer in self.idle.drain(..) {
+            let _ = answer.send(Err(error.clone()));
+        }
+    }
+}
+
+/// A turn's end that is in the log, and who is told when it is on stable storage.
+#[derive(Debug)]
+pub(super) struct Ended {
+    session: SessionId,
+    seq: Seq,
+    message_id: Option<MessageId>,
+    reason: TurnEndReason,
+    prompts: Vec<Answerer<Settled>>,
+    cancels: Vec<Answerer<Cancelled>>,
+    idle: Vec<Answerer<()>>,
+}
+
+impl Ended {
+    /// Tells everybody.
+    pub(super) fn tell(self, durable: Result<(), SessionError>) {
+        let after = vec![(self.session, self.seq)];
+        if let Some(message_id) = self.message_id {
+            let settled = Settled { message_id, reason: self.reason.clone(), after: after.clone() };
+            for answer in self.prompts {
+                let _ = answer.send(durable.clone().map(|()| settled.clone()));
+            }
+        }
+        let cancelled = matches!(self.reason, TurnEndReason::Aborted { .. });
+        for answer in self.cancels {
+            let _ = answer.send(durable.clone().map(|()| Cancelled { cancelled, after: after.clone() }));
+        }
+        for answer in self.idle {
+            let _ = answer.send(durable.clone());
+        }
+    }
+}
+
+impl Actor {
+    /// A turn's task ended: log the turn's end, start the next one, tell who waits once it is on stable storage.
+    pub(super) fn turn_ended(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        let cause = self.running.take().map_or(AbortCause::Disposed, |running| running.cause);
+        self.feed.text().discard();
+        let reason = match outcome {
+            Ok(Outcome::Ended(reason)) => reason,
+            Ok(Outcome::Cancelled) => TurnEndReason::Aborted { reason: cause },
+            Ok(Outcome::Lost) => return self.storage_failed("a turn's facts were not taken"),
+            Err(error) if error.is_cancelled() => TurnEndReason::Aborted { reason: cause },
+            Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
+        };
+        let Some(open) = &self.open else { return };
+        let message_id = open.state.turn.as_ref().and_then(|turn| turn.message_id.clone());
+        let mut events = open.state.decide_end(reason.clone());
+        let ends_at = events.len().saturating_sub(1);
+        let goes_on = self.leaving.is_none() && !self.shared.is_stopping();
+        let next = if goes_on { open.state.decide_next_turn() } else { None };
+        let starts = next.is_some();
+        events.extend(next.into_iter().flatten().map(FactEvent::from));
+        let Ok(first) = self.append(events) else { return };
+        let ended = Ended {
+            session: self.id.clone(),
+            seq: Seq(first.0 + ends_at as u64),
+            prompts: message_id.as_ref().and_then(|id| self.waiters.prompts.remove(id)).unwrap_or_default(),
+            message_id,
+            reason,
+            cancels: std::mem::take(&mut self.waiters.cancels),
+            idle: if self.is_idle() { std::mem::take(&mut self.waiters.idle) } else { Vec::new() },
+        };
+        self.barrier(Reached::End(ended));
+        if starts {
+            self.start_turn();
+        }
+    }
+
+    /// Whether nothing runs and nothing of this life waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.open.as_ref().is_none_or(|open| {
+            open.state.turn.is_none() && (self.shared.is_stopping() || open.state.busy_with().is_none())
+        })
+    }
+}
+
+fn panicked(session: &SessionId, error: &tokio::task::JoinError) -> Failure {
+    let incident = uuid::Uuid::new_v4().to_string();
+    tracing::error!(%session, %incident, %error, "a turn panicked");
+    Failure::new(FailureCode::Unknown, format!("internal error in the turn (incident {incident})"))
+}

@@ -1,0 +1,165 @@
+//! A session's mailbox: requests in the order in which they were submitted.
+//!
+//! Ordinary requests are bounded by `limits.mailbox`. Those that let things go (cancel, close) always get in: each is
+//! bounded by its connection, which stops reading when too many of them wait. Pushing and the registry's removal of a
+//! session happen under the registry's lock, so nothing is pushed into a mailbox that nobody empties.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::{
+    Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
+    Settled,
+};
+use crate::event::{MessageId, SessionId};
+
+/// The answering ends of a prompt's ticket.
+#[derive(Debug)]
+pub(crate) struct PromptAnswers {
+    pub(crate) accepted: Answerer<Accepted>,
+    pub(crate) durable: Answerer<()>,
+    pub(crate) settled: Answerer<Settled>,
+}
+
+impl PromptAnswers {
+    /// Answers all three with an error.
+    pub(super) fn refuse(self, error: &SessionError) {
+        let _ = self.durable.send(Err(error.clone()));
+        let _ = self.settled.send(Err(error.clone()));
+        let _ = self.accepted.send(Err(error.clone()));
+    }
+}
+
+/// A request to a session.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Prompt {
+        new: Box<NewSession>,
+        request: PromptRequest,
+        answers: PromptAnswers,
+    },
+    Create {
+        new: Box<NewSession>,
+        answer: Answerer<Position>,
+    },
+    Resume {
+        answer: Answerer<Position>,
+    },
+    Cancel {
+        message_id: Option<MessageId>,
+        answer: Answerer<Cancelled>,
+    },
+    Close {
+        cause: CloseCause,
+        answer: Answerer<()>,
+    },
+    Wait {
+        answer: Answerer<()>,
+    },
+    Queue {
+        answer: Answerer<QueueView>,
+    },
+    GetDirectory {
+        new: Box<NewSession>,
+        answer: Answerer<PathBuf>,
+    },
+    SetDirectory {
+        new: Box<NewSession>,
+        path: PathBuf,
+        answer: Answerer<PathBuf>,
+    },
+    /// Leave memory if idle.
+    Unload,
+}
+
+impl Command {
+    /// Answers with an error, whatever was asked.
+    pub(crate) fn refuse(self, error: SessionError) {
+        match self {
+            Self::Prompt { answers, .. } => answers.refuse(&error),
+            Self::Create { answer, .. } | Self::Resume { answer } => drop(answer.send(Err(error))),
+            Self::Cancel { answer, .. } => drop(answer.send(Err(error))),
+            Self::Close { answer, .. } | Self::Wait { answer } => drop(answer.send(Err(error))),
+            Self::Queue { answer } => drop(answer.send(Err(error))),
+            Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
+                drop(answer.send(Err(error)))
+            }
+            Self::Unload => {}
+        }
+    }
+
+    fn lets_go(&self) -> bool {
+        matches!(self, Self::Cancel { .. } | Self::Close { .. } | Self::Unload)
+    }
+}
+
+/// The mailbox.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    queue: Mutex<Queue>,
+    arrived: Notify,
+    ordinary_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    commands: VecDeque<Command>,
+    ordinary: usize,
+}
+
+impl Mailbox {
+    /// An empty mailbox for at most `ordinary_max` ordinary requests.
+    pub(super) fn new(ordinary_max: usize) -> Self {
+        Self { queue: Mutex::default(), arrived: Notify::new(), ordinary_max }
+    }
+
+    /// Adds a request at the end; refuses it when too many wait.
+    pub(super) fn push(&self, session: &SessionId, command: Command) {
+        let mut queue = self.lock();
+        if !command.lets_go() {
+            if queue.ordinary >= self.ordinary_max {
+                drop(queue);
+                return command.refuse(SessionError::Overloaded(session.clone()));
+            }
+            queue.ordinary += 1;
+        }
+        queue.commands.push_back(command);
+        drop(queue);
+        self.arrived.notify_one();
+    }
+
+    /// Takes the oldest request.
+    pub(super) fn try_pop(&self) -> Option<Command> {
+        let mut queue = self.lock();
+        let command = queue.commands.pop_front()?;
+        if !command.lets_go() {
+            queue.ordinary -= 1;
+        }
+        if queue.commands.is_empty() && queue.commands.capacity() > 64 {
+            queue.commands = VecDeque::new();
+        }
+        Some(command)
+    }
+
+    /// Waits for a request. Cancel safe. Only the session's actor may call it.
+    pub(super) async fn pop(&self) -> Command {
+        loop {
+            if let Some(command) = self.try_pop() {
+                return command;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().commands.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

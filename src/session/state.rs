@@ -1,0 +1,350 @@
+//! What a session is, as a fold over its events. No I/O: the actor appends an event, then applies it here. Replaying a
+//! log and living through it are the same code.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{NewSession, QueueView};
+use crate::event::{
+    AbortCause, Block, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionMode,
+    RequestContext, RequestHeader, Role, Seq, SessionEvent, SessionUpdate, SpliceOutcome, TurnEnd,
+    TurnEndReason,
+};
+use crate::store::StoredLine;
+
+/// Idempotency keys that a session remembers.
+const KEYS_MAX: usize = 256;
+
+/// Digest of a prompt's content, to tell a repeat from a clash.
+pub(super) type ContentHash = [u8; 32];
+
+/// A prompt that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) message: Arc<Message>,
+    /// When it came, in epoch milliseconds.
+    pub(super) since_ms: u64,
+    /// It was found in the log: it waits for the next prompt and makes nobody busy.
+    pub(super) recovered: bool,
+}
+
+/// A turn that runs, or that a crash left open.
+#[derive(Clone, Debug)]
+pub(super) struct OpenTurn {
+    pub(super) turn: u32,
+    pub(super) message_id: Option<MessageId>,
+    pub(super) since_ms: u64,
+    pub(super) step: Option<u32>,
+    /// Calls of the last message that have no result yet.
+    pub(super) calls: Vec<OpenCall>,
+}
+
+/// A call without result.
+#[derive(Clone, Debug)]
+pub(super) struct OpenCall {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// Its `tool/call`, when it was started.
+    pub(super) started: Option<Seq>,
+}
+
+/// What is remembered of a prompt with a key.
+#[derive(Clone, Debug)]
+pub(super) struct Keyed {
+    pub(super) key: String,
+    pub(super) message_id: MessageId,
+    pub(super) hash: ContentHash,
+    pub(super) outcome: Option<(TurnEndReason, Seq)>,
+}
+
+/// Settings that a client may choose.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) cwd: PathBuf,
+    pub(super) first_cwd: PathBuf,
+    pub(super) provider: String,
+    pub(super) model: String,
+    pub(super) max_tokens: Option<u64>,
+    pub(super) reasoning_effort: Option<String>,
+    pub(super) mode: PermissionMode,
+}
+
+/// A session, folded from its events.
+#[derive(Clone, Debug)]
+pub(super) struct State {
+    pub(super) settings: Settings,
+    pub(super) last: Option<Seq>,
+    pub(super) queue: VecDeque<Queued>,
+    pub(super) turn: Option<OpenTurn>,
+    /// The prompt of the last turn.
+    pub(super) claimed: Option<Arc<Message>>,
+    pub(super) turns: u32,
+    pub(super) keys: VecDeque<Keyed>,
+    pub(super) title: Option<String>,
+    /// What the model has seen, a system message first.
+    pub(super) conversation: Vec<Arc<Message>>,
+    pub(super) header: Option<Arc<RequestHeader>>,
+    pub(super) context: Option<RequestContext>,
+}
+
+impl State {
+    /// A session that has no events yet.
+    pub(super) fn new(new: &NewSession, cwd: PathBuf, mode: PermissionMode) -> Self {
+        Self {
+            settings: Settings {
+                first_cwd: cwd.clone(),
+                cwd,
+                provider: new.provider.clone(),
+                model: new.model.clone(),
+                max_tokens: new.max_tokens,
+                reasoning_effort: new.reasoning_effort.clone(),
+                mode: new.permission_mode.unwrap_or(mode),
+            },
+            last: None,
+            queue: VecDeque::new(),
+            turn: None,
+            claimed: None,
+            turns: 0,
+            keys: VecDeque::new(),
+            title: None,
+            conversation: Vec::new(),
+            header: None,
+            context: None,
+        }
+    }
+
+    /// Takes an event into account. `replayed`: it comes from the log of an earlier life.
+    pub(super) fn apply(&mut self, event: &SessionEvent, replayed: bool) {
+        self.last = Some(event.seq);
+        match &event.body {
+            EventBody::InboxSpliced(splice) => self.apply_splice(splice, event, replayed),
+            EventBody::TurnStart(start) => {
+                self.turns = start.turn;
+                self.turn = Some(OpenTurn {
+                    turn: start.turn,
+                    message_id: None,
+                    since_ms: event.time_ms,
+                    step: None,
+                    calls: Vec::new(),
+                });
+            }
+            EventBody::TurnEnd(end) => self.apply_end(end, event.seq),
+            EventBody::StepStart(mark) => self.with_turn(|turn| turn.step = Some(mark.step)),
+            EventBody::StepEnd(_) => self.with_turn(|turn| {
+                turn.step = None;
+                turn.calls.clear();
+            }),
+            EventBody::SystemMessage(system) => self.apply_system(&system.message),
+            EventBody::UserMessage(message) => self.conversation.push(Arc::new(message.clone())),
+            EventBody::AssistantMessage(answer) => {
+                let calls = open_calls(&answer.message);
+                self.with_turn(|turn| turn.calls = calls);
+                self.conversation.push(Arc::new(answer.message.clone()));
+            }
+            EventBody::ToolCall(call) => self.with_turn(|turn| {
+                if let Some(open) = turn.calls.iter_mut().find(|open| open.id == call.call_id) {
+                    open.started = Some(event.seq);
+                }
+            }),
+            EventBody::ToolResult(result) => {
+                let answered = result.message.tool_call_id.clone();
+                self.with_turn(|turn| turn.calls.retain(|call| Some(&call.id) != answered.as_ref()));
+                self.conversation.push(Arc::new(result.message.clone()));
+            }
+            EventBody::RequestHeader(header) => self.apply_header(header),
+            EventBody::RequestContext(context) => self.context = Some(context.clone()),
+            EventBody::SessionTitle(title) => self.title = Some(title.title.clone()),
+            EventBody::WorkingDirectoryChange(change) => self.settings.cwd = PathBuf::from(&change.cwd),
+            EventBody::PermissionPreset(preset) => self.settings.mode = preset.preset,
+            EventBody::SessionUpdate(update) => self.apply_update(update),
+            EventBody::SessionOpened(_)
+            | EventBody::SandboxMode(_)
+            | EventBody::ApprovalPolicy(_)
+            | EventBody::AssistantAttempt(_)
+            | EventBody::LlmRetry(_)
+            | EventBody::LlmRetryStarted(_)
+            | EventBody::Ignorable { .. } => {}
+        }
+    }
+
+    /// Whether a prompt that says `reject` is refused: a turn runs or is queued by this life.
+    pub(super) fn busy_with(&self) -> Option<(MessageId, u64)> {
+        if let Some(turn) = &self.turn {
+            return turn.message_id.clone().map(|id| (id, turn.since_ms));
+        }
+        self.queue
+            .iter()
+            .find(|queued| !queued.recovered)
+            .map(|queued| (queued.message.id.clone(), queued.since_ms))
+    }
+
+    /// The remembered prompt with this key.
+    pub(super) fn keyed(&self, key: &str) -> Option<&Keyed> {
+        self.keys.iter().find(|keyed| keyed.key == key)
+    }
+
+    fn apply_splice(&mut self, splice: &InboxSpliced, event: &SessionEvent, replayed: bool) {
+        if splice.target != InboxTarget::NextTurn {
+            return;
+        }
+        let start = (splice.start as usize).min(self.queue.len());
+        let count = (splice.removed_count.unwrap_or(0) as usize).min(self.queue.len() - start);
+        let removed: Vec<Queued> = self.queue.drain(start..start + count).collect();
+        match splice.outcome {
+            Some(SpliceOutcome::Canceled) => {
+                for queued in removed {
+                    self.note_outcome(
+                        &queued.message.id,
+                        &TurnEndReason::Aborted { reason: AbortCause::User },
+                        event.seq,
+                    );
+                }
+            }
+            None => {
+                if let Some(claimed) = removed.into_iter().next() {
+                    self.with_turn(|turn| turn.message_id = Some(claimed.message.id.clone()));
+                    self.claimed = Some(claimed.message);
+                }
+            }
+        }
+        for (offset, message) in splice.inserted.iter().enumerate() {
+            if let Some(key) = &splice.idempotency_key {
+                self.remember(key, message);
+            }
+            let queued =
+                Queued { message: Arc::new(message.clone()), since_ms: event.time_ms, recovered: replayed };
+            self.queue.insert((start + offset).min(self.queue.len()), queued);
+        }
+    }
+
+    fn apply_end(&mut self, end: &TurnEnd, seq: Seq) {
+        if let Some(message_id) = self.turn.take().and_then(|turn| turn.message_id) {
+            self.note_outcome(&message_id, &end.reason, seq);
+        }
+    }
+
+    fn apply_system(&mut self, message: &Message) {
+        let message = Arc::new(message.clone());
+        match self.conversation.first_mut() {
+            Some(first) if first.role == Role::System => *first = message,
+            _ => self.conversation.insert(0, message),
+        }
+    }
+
+    fn apply_header(&mut self, header: &RequestHeader) {
+        let config = &header.header.config;
+        self.settings.provider.clone_from(&config.provider);
+        self.settings.model.clone_from(&config.model);
+        self.settings.max_tokens = config.max_tokens;
+        self.settings.reasoning_effort.clone_from(&config.reasoning_effort);
+        self.header = Some(Arc::new(header.clone()));
+    }
+
+    fn apply_update(&mut self, update: &SessionUpdate) {
+        let settings = &mut self.settings;
+        if let Some(model) = &update.model {
+            settings.model.clone_from(model);
+        }
+        if let Some(provider) = &update.provider {
+            settings.provider.clone_from(provider);
+        }
+        if let Some(effort) = &update.reasoning_effort {
+            settings.reasoning_effort = Some(effort.clone());
+        }
+        if let Some(max_tokens) = update.max_tokens {
+            settings.max_tokens = Some(max_tokens);
+        }
+        if let Some(mode) = update.permission_mode {
+            settings.mode = mode;
+        }
+        if let Some(title) = &update.title {
+            self.title = Some(title.clone());
+        }
+    }
+
+    fn with_turn(&mut self, change: impl FnOnce(&mut OpenTurn)) {
+        if let Some(turn) = &mut self.turn {
+            change(turn);
+        }
+    }
+
+    fn remember(&mut self, key: &str, message: &Message) {
+        self.keys.retain(|keyed| keyed.key != key);
+        if self.keys.len() >= KEYS_MAX {
+            self.keys.pop_front();
+        }
+        self.keys.push_back(Keyed {
+            key: key.to_owned(),
+            message_id: message.id.clone(),
+            hash: content_hash(&message.content),
+            outcome: None,
+        });
+    }
+
+    fn note_outcome(&mut self, message_id: &MessageId, reason: &TurnEndReason, seq: Seq) {
+        if let Some(keyed) = self.keys.iter_mut().find(|keyed| keyed.message_id == *message_id) {
+            keyed.outcome = Some((reason.clone(), seq));
+        }
+    }
+}
+
+/// What waits in a log that nobody has open: a fold over its inbox events alone.
+#[derive(Debug, Default)]
+pub(crate) struct QueueFold {
+    queued: VecDeque<(MessageId, String)>,
+}
+
+impl QueueFold {
+    /// Takes a stored event into account.
+    pub(crate) fn take(&mut self, line: &StoredLine) {
+        if !line.json.starts_with(b"{\"type\":\"agent/inbox/spliced\"") {
+            return;
+        }
+        let Ok(SessionEvent { body: EventBody::InboxSpliced(splice), .. }) = SessionEvent::decode(&line.json)
+        else {
+            return;
+        };
+        if splice.target == InboxTarget::NextTurn {
+            let start = (splice.start as usize).min(self.queued.len());
+            let count = (splice.removed_count.unwrap_or(0) as usize).min(self.queued.len() - start);
+            self.queued.drain(start..start + count);
+            for (offset, message) in splice.inserted.iter().enumerate() {
+                self.queued.insert(start + offset, (message.id.clone(), message.text()));
+            }
+        }
+    }
+
+    /// What waits.
+    pub(crate) fn view(self) -> QueueView {
+        QueueView { running: None, queued: self.queued.into() }
+    }
+}
+
+/// A digest of a prompt's content.
+pub(super) fn content_hash(content: &[Block]) -> ContentHash {
+    let mut hasher = Sha256::new();
+    for block in content {
+        let (tag, text) = match block {
+            Block::Text { text } => (b't', text),
+            Block::Reasoning { text } => (b'r', text),
+            Block::ToolCall { arguments, .. } => (b'c', arguments),
+        };
+        hasher.update([tag]);
+        hasher.update(text.len().to_be_bytes());
+        hasher.update(text);
+    }
+    hasher.finalize().into()
+}
+
+fn open_calls(message: &Message) -> Vec<OpenCall> {
+    let mut calls = Vec::new();
+    for block in &message.content {
+        if let Block::ToolCall { id, name, .. } = block {
+            calls.push(OpenCall { id: id.clone(), name: name.clone(), started: None });
+        }
+    }
+    calls
+}
