@@ -1,0 +1,99 @@
+//! Byte streams to a daemon: Unix socket, TCP, ssh. Each way to fail keeps its own name.
+
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::process::{Child, Command};
+
+use super::address::Address;
+use super::error::ConnectError;
+
+/// A Unix socket's path has at most so many bytes on Linux; one more is the terminating zero.
+pub const UNIX_PATH_BYTES_MAX: usize = 107;
+
+/// A listening socket whose queue is full says so at once; it is asked again after this.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
+
+/// Both halves of a stream, and what has to live as long.
+pub(super) struct Stream {
+    pub(super) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// `ssh`, killed when dropped.
+    pub(super) child: Option<Child>,
+}
+
+/// Opens a stream within `deadline`.
+pub(super) async fn open(address: &Address, deadline: Duration) -> Result<Stream, ConnectError> {
+    let opening = async {
+        match address {
+            Address::Unix(path) => unix(path).await,
+            Address::Tcp(host_port) => tcp(host_port).await,
+            Address::Ssh(host) => ssh(host),
+        }
+    };
+    match tokio::time::timeout(deadline, opening).await {
+        Ok(stream) => stream,
+        Err(_) => Err(ConnectError::TimedOut { address: address.to_string(), waited: deadline }),
+    }
+}
+
+async fn unix(path: &Path) -> Result<Stream, ConnectError> {
+    let bytes = path.as_os_str().len();
+    if bytes > UNIX_PATH_BYTES_MAX {
+        return Err(ConnectError::PathTooLong { path: path.into(), bytes, max: UNIX_PATH_BYTES_MAX });
+    }
+    let stream = loop {
+        match UnixStream::connect(path).await {
+            Ok(stream) => break stream,
+            // Alive, but its queue of connections is full.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(BACKLOG_PAUSE).await;
+            }
+            Err(error) => return Err(unix_failed(path, error)),
+        }
+    };
+    let (reader, writer) = stream.into_split();
+    Ok(Stream { reader: Box::new(reader), writer: Box::new(writer), child: None })
+}
+
+fn unix_failed(path: &Path, error: io::Error) -> ConnectError {
+    let path = path.to_owned();
+    if error.kind() == io::ErrorKind::NotFound {
+        ConnectError::NoSocket { path }
+    } else if error.kind() == io::ErrorKind::ConnectionRefused {
+        ConnectError::NobodyListens { path }
+    } else if error.kind() == io::ErrorKind::PermissionDenied {
+        ConnectError::NotAllowed { path }
+    } else {
+        ConnectError::Io { address: format!("unix:{}", path.display()), source: error }
+    }
+}
+
+async fn tcp(host_port: &str) -> Result<Stream, ConnectError> {
+    let failed = |source| ConnectError::Io { address: format!("tcp:{host_port}"), source };
+    let stream = TcpStream::connect(host_port).await.map_err(failed)?;
+    // A frame is one write; waiting for more would only delay it.
+    stream.set_nodelay(true).map_err(failed)?;
+    let (reader, writer) = stream.into_split();
+    Ok(Stream { reader: Box::new(reader), writer: Box::new(writer), child: None })
+}
+
+fn ssh(host: &str) -> Result<Stream, ConnectError> {
+    let mut child = Command::new("ssh")
+        .args(["-T", "--", host, "dshd", "connect"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| ConnectError::Ssh { source })?;
+    match (child.stdout.take(), child.stdin.take()) {
+        (Some(stdout), Some(stdin)) => {
+            Ok(Stream { reader: Box::new(stdout), writer: Box::new(stdin), child: Some(child) })
+        }
+        (_, _) => Err(ConnectError::Ssh { source: io::Error::other("it has no pipes") }),
+    }
+}
