@@ -220,6 +220,14 @@ pub enum SessionError {
         /// Which.
         path: String,
     },
+    /// A prompt's content is larger than an event may be.
+    #[error(
+        "the prompt's content is over limits.event_bytes ({max} bytes of JSON); put the rest into a file"
+    )]
+    PromptTooLarge {
+        /// `limits.event_bytes`.
+        max: u64,
+    },
     /// A key came again with other content.
     #[error("this idempotencyKey was used with other content")]
     KeyReused,

@@ -131,15 +131,14 @@ impl Turn {
         let mut repeats = Repeats::new(self.config.turn.repeat_remind, self.config.turn.repeat_stop);
         for number in 1..=self.config.turn.max_steps {
             self.open_step(number, repeats.take_reminder()).await?;
-            let step = self.ask(number).await;
-            let step = match step {
-                Ok(step) => step,
+            let asked = match self.ask(number).await {
+                Ok(asked) => asked,
                 Err(stop) => {
                     self.close_step(number, &stop).await?;
                     return Err(stop);
                 }
             };
-            let stop = match step {
+            let ends = match asked {
                 Step::Final(reason) => Some(reason),
                 Step::Calls(calls) => self.run_calls(number, &calls, &mut repeats).await?,
             };
@@ -147,7 +146,7 @@ impl Turn {
             if self.cancel.is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            if let Some(reason) = stop {
+            if let Some(reason) = ends {
                 return Ok(reason);
             }
         }

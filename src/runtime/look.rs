@@ -76,18 +76,21 @@ impl Runtime {
     }
 
     async fn find_feed(&self, id: &SessionId) -> Result<SharedFeed, SessionError> {
-        if let Some(feed) = self.shared.feed(id) {
-            feed.known().await;
-            if feed.is_known() {
-                return Ok(feed);
+        loop {
+            if let Some(feed) = self.shared.feed(id) {
+                feed.known().await;
+                if feed.is_known() {
+                    return Ok(feed);
+                }
+            }
+            let extent = self.shared.store.extent(id).await.map_err(|error| session_error(id, error))?;
+            let feed = self.shared.new_feed(id);
+            feed.opened(extent);
+            let kept = self.shared.keep_dormant(feed);
+            if kept.is_known() {
+                return Ok(kept);
             }
         }
-        let extent = self.shared.store.extent(id).await.map_err(|error| session_error(id, error))?;
-        let feed = self.shared.new_feed(id);
-        feed.opened(extent);
-        let feed = self.shared.keep_dormant(feed);
-        feed.known().await;
-        Ok(feed)
     }
 
     async fn read_page(

@@ -162,6 +162,9 @@ impl Actor {
             let closed = SessionError::Closed(self.id.clone());
             self.waiters.refuse_all((cause != CloseCause::ShuttingDown).then_some(&closed));
             self.feed.end(cause);
+        } else if !self.feed.is_known() {
+            // The log could not be opened: nobody may wait for this feed.
+            self.feed.end(CloseCause::Closed);
         } else {
             self.feed.rest();
         }

@@ -237,7 +237,7 @@ impl Feed {
     pub fn publish(&self, events: Vec<Published>, status: Status) {
         let mut inner = self.lock();
         for event in events {
-            self.publish_one(&mut inner, event);
+            self.publish_one(&mut inner, &event);
         }
         inner.status = status;
         drop(inner);
@@ -266,7 +266,7 @@ impl Feed {
         self.finish(&(self.framing.prefix)(&self.session, stored.epoch), &stored.json)
     }
 
-    fn publish_one(&self, inner: &mut Inner, event: Published) {
+    fn publish_one(&self, inner: &mut Inner, event: &Published) {
         if event.seals_text
             && let Some(attempt) = self.text.seal()
         {

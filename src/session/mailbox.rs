@@ -85,7 +85,7 @@ impl Command {
             Self::Close { answer, .. } | Self::Wait { answer } => drop(answer.send(Err(error))),
             Self::Queue { answer } => drop(answer.send(Err(error))),
             Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
-                drop(answer.send(Err(error)))
+                drop(answer.send(Err(error)));
             }
             Self::Unload => {}
         }

@@ -17,6 +17,7 @@ use crate::provider::registry::Providers;
 use crate::shutdown::Scope;
 use crate::store::SessionStore;
 use crate::tool::Tools;
+use crate::turn::now_ms;
 
 /// What all sessions share.
 pub(crate) struct Shared {
@@ -102,12 +103,12 @@ impl Shared {
     pub(crate) fn submit(self: &Arc<Self>, id: &SessionId, command: Command) {
         let mut slots = self.lock();
         if let Some(Slot::Live(live)) = slots.get_mut(id) {
-            live.touched = self.tick();
+            live.touched = now_ms();
             return live.mailbox.push(id, command);
         }
         let config = self.config();
         let max = config.limits.loaded_sessions;
-        if live_count(&slots) >= max && !self.make_room(&slots) {
+        if live_count(&slots) >= max && !make_room(&slots) {
             drop(slots);
             return command.refuse(SessionError::TooManySessions { max });
         }
@@ -118,7 +119,7 @@ impl Shared {
         let feed = feed.unwrap_or_else(|| self.new_feed(id));
         let mailbox = Arc::new(Mailbox::new(config.limits.mailbox));
         mailbox.push(id, command);
-        let live = Live { mailbox: mailbox.clone(), feed: feed.clone(), touched: self.tick() };
+        let live = Live { mailbox: mailbox.clone(), feed: feed.clone(), touched: now_ms() };
         slots.insert(id.clone(), Slot::Live(live));
         self.opening.fetch_add(1, Ordering::AcqRel);
         drop(slots);
@@ -131,7 +132,7 @@ impl Shared {
         let mut slots = self.lock();
         match slots.get_mut(id) {
             Some(Slot::Live(live)) => {
-                live.touched = self.tick();
+                live.touched = now_ms();
                 live.mailbox.push(id, command);
                 Ok(())
             }
@@ -231,27 +232,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks the idle session that was used least recently to leave memory. Says whether there was one.
-    fn make_room(&self, slots: &HashMap<SessionId, Slot>) -> bool {
-        let mut oldest: Option<(&SessionId, &Live)> = None;
-        for (id, slot) in slots {
-            if let Slot::Live(live) = slot
-                && live.feed.position().1 == Status::Idle
-                && live.mailbox.is_empty()
-                && oldest.is_none_or(|(_, other)| live.touched < other.touched)
-            {
-                oldest = Some((id, live));
-            }
-        }
-        let Some((id, live)) = oldest else { return false };
-        live.mailbox.push(id, Command::Unload);
-        true
-    }
-
-    fn tick(&self) -> u64 {
-        crate::turn::now_ms()
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -259,4 +239,21 @@ impl Shared {
 
 fn live_count(slots: &HashMap<SessionId, Slot>) -> usize {
     slots.values().filter(|slot| matches!(slot, Slot::Live(_))).count()
+}
+
+/// Asks the idle session that was used least recently to leave memory. Says whether there was one.
+fn make_room(slots: &HashMap<SessionId, Slot>) -> bool {
+    let mut oldest: Option<(&SessionId, &Live)> = None;
+    for (id, slot) in slots {
+        if let Slot::Live(live) = slot
+            && live.feed.position().1 == Status::Idle
+            && live.mailbox.is_empty()
+            && oldest.is_none_or(|(_, other)| live.touched < other.touched)
+        {
+            oldest = Some((id, live));
+        }
+    }
+    let Some((id, live)) = oldest else { return false };
+    live.mailbox.push(id, Command::Unload);
+    true
 }

@@ -1,6 +1,6 @@
 //! Running the calls of one answer, in the model's order: log, then act, then log what came of it.
 
-use super::step::Call;
+use super::step::{Call, Withheld};
 use super::{FactEvent, Stop, Turn};
 use crate::event::{
     Block, EventBody, Failure, FailureCode, Message, Role, Seq, Source, SourceKind, ToolCallStarted,
@@ -63,22 +63,28 @@ impl Turn {
         calls: &[Call],
         repeats: &mut Repeats,
     ) -> Result<Option<TurnEndReason>, Stop> {
-        let mut stop = None;
+        let mut ends = None;
         for call in calls {
-            if let Some(why) = call.withheld {
-                stop.get_or_insert(TurnEndReason::MaxTokens);
+            if let Some(withheld) = call.withheld {
+                let why = match withheld {
+                    Withheld::Cut => "the answer was cut at the output limit",
+                    Withheld::Large => "its arguments are too long; write in several smaller calls",
+                };
+                if withheld == Withheld::Cut {
+                    ends.get_or_insert(TurnEndReason::MaxTokens);
+                }
                 self.finish_call(step, call, None, not_started(why)).await?;
-            } else if stop.is_some() || self.cancel.is_cancelled() {
-                let why = if stop.is_some() { "the turn was stopped" } else { "the turn was cancelled" };
+            } else if ends.is_some() || self.cancel.is_cancelled() {
+                let why = if ends.is_some() { "the turn was stopped" } else { "the turn was cancelled" };
                 self.finish_call(step, call, None, not_started(why)).await?;
             } else if let Some(failure) = repeats.note(call) {
-                stop = Some(TurnEndReason::Error { error: failure });
+                ends = Some(TurnEndReason::Error { error: failure });
                 self.finish_call(step, call, None, not_started("the same call was made too often")).await?;
             } else {
                 self.run_call(step, call).await?;
             }
         }
-        Ok(stop)
+        Ok(ends)
     }
 
     async fn run_call(&mut self, step: u32, call: &Call) -> Result<(), Stop> {

@@ -16,8 +16,17 @@ pub(super) struct Call {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) arguments: String,
-    /// Why it must not run, when the answer that held it was cut.
-    pub(super) withheld: Option<&'static str>,
+    /// Why it must not run, if it must not.
+    pub(super) withheld: Option<Withheld>,
+}
+
+/// Why a call must not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Withheld {
+    /// Its answer was cut: the call may be incomplete, and the turn ends.
+    Cut,
+    /// Its arguments don't fit into an event.
+    Large,
 }
 
 /// What a whole answer asks for.
@@ -96,10 +105,13 @@ impl Turn {
         completion: Completion,
     ) -> Result<Step, Stop> {
         let cut = completion.finish == Finish::Length;
+        let arguments_max = self.config.limits.event_bytes.bytes() / 2;
         let mut calls = Vec::new();
         for block in &blocks {
             if let Block::ToolCall { id, name, arguments } = block {
-                let withheld = cut.then_some("the answer was cut at the output limit");
+                let withheld = cut
+                    .then_some(Withheld::Cut)
+                    .or((arguments.len() > arguments_max).then_some(Withheld::Large));
                 let (id, name, arguments) = (id.clone(), name.clone(), arguments.clone());
                 calls.push(Call { id, name, arguments, withheld });
             }
@@ -167,13 +179,11 @@ impl Turn {
         }
         self.text.discard();
         attempts.retries += 1;
-        match self.route.retry.delay(&error, attempts.retries) {
-            Some(delay) => self.pause(step, attempts.retries, delay, error.failure).await,
-            None => {
-                self.tell(self.attempt(step, error.failure.clone(), None)).await?;
-                Err(Stop::failed(error.failure))
-            }
+        if let Some(delay) = self.route.retry.delay(&error, attempts.retries) {
+            return self.pause(step, attempts.retries, delay, error.failure).await;
         }
+        self.tell(self.attempt(step, error.failure.clone(), None)).await?;
+        Err(Stop::failed(error.failure))
     }
 
     async fn pause(&self, step: u32, retry: u32, delay: Duration, failure: Failure) -> Result<(), Stop> {

@@ -30,7 +30,7 @@ pub struct Attempt {
     id: u64,
     turn: u32,
     step: u32,
-    attempt: u32,
+    number: u32,
     blocks: Vec<BlockText>,
 }
 
@@ -69,11 +69,11 @@ pub struct Frame<'a> {
 }
 
 impl LiveText {
-    /// Begins the text of a model call; what an earlier one left is dropped.
-    pub fn begin(&self, turn: u32, step: u32, attempt: u32) {
+    /// Begins the text of the step's `number`-th model call; what an earlier one left is dropped.
+    pub fn begin(&self, turn: u32, step: u32, number: u32) {
         let mut slot = self.lock();
         slot.drawn += 1;
-        slot.attempt = Some(Attempt { id: slot.drawn, turn, step, attempt, blocks: Vec::new() });
+        slot.attempt = Some(Attempt { id: slot.drawn, turn, step, number, blocks: Vec::new() });
     }
 
     /// Opens the next block and returns its index.
@@ -250,13 +250,13 @@ impl Lines<'_> {
     }
 
     fn line(&mut self, chunk: impl FnOnce(&mut Vec<u8>)) {
-        let Attempt { turn, step, attempt, .. } = *self.attempt;
+        let Attempt { turn, step, number, .. } = *self.attempt;
         let time = self.time_ms;
         self.out.extend_from_slice(self.frame.prefix);
         // Writing to a Vec does not fail.
         let _ = write!(
             self.out,
-            r#"{{"type":"assistant/chunk","transient":true,"time":{time},"data":{{"turn":{turn},"step":{step},"attempt":{attempt},"chunk":{{"#,
+            r#"{{"type":"assistant/chunk","transient":true,"time":{time},"data":{{"turn":{turn},"step":{step},"attempt":{number},"chunk":{{"#,
         );
         chunk(&mut self.out);
         self.out.extend_from_slice(b"}}}");

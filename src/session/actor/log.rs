@@ -36,8 +36,6 @@ pub(super) enum AppendError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Event(#[from] EventError),
-    #[error("an event of {bytes} bytes is over limits.event_bytes")]
-    TooLarge { bytes: usize },
 }
 
 impl Actor {
@@ -45,9 +43,7 @@ impl Actor {
     /// position of the first.
     pub(super) fn append(&mut self, events: Vec<FactEvent>) -> Result<Seq, SessionError> {
         let Some(open) = &mut self.open else { return Err(SessionError::Closed(self.id.clone())) };
-        let bytes_max = self.shared.config.borrow().limits.message_bytes.bytes().saturating_mul(2);
-        let result = open.append(events, bytes_max);
-        match result {
+        match open.append(events) {
             Ok((first, published)) => {
                 self.feed.publish(published, self.status());
                 Ok(first)
@@ -103,7 +99,7 @@ impl Actor {
         match reached {
             Reached::Durable(answer) => drop(answer.send(outcome)),
             Reached::Fact { ack, first } => drop(ack.send(outcome.map(|()| first).map_err(|_| Lost))),
-            Reached::End(ended) => ended.tell(outcome),
+            Reached::End(ended) => ended.tell(&outcome),
         }
     }
 
@@ -122,11 +118,7 @@ impl Actor {
 }
 
 impl Open {
-    fn append(
-        &mut self,
-        events: Vec<FactEvent>,
-        bytes_max: usize,
-    ) -> Result<(Seq, Vec<Published>), AppendError> {
+    fn append(&mut self, events: Vec<FactEvent>) -> Result<(Seq, Vec<Published>), AppendError> {
         let Journal::Written(log) = &mut self.journal else {
             return Err(AppendError::Store(StoreError::NotFound));
         };
@@ -138,9 +130,6 @@ impl Open {
             let mut event = SessionEvent::new(Seq(seq), time_ms, fact.body);
             event.source_event_seqs = fact.sources;
             let json = Bytes::from(event.encode()?);
-            if json.len() > bytes_max {
-                return Err(AppendError::TooLarge { bytes: json.len() });
-            }
             lines.push(Line { seq: event.seq, json: json.clone() });
             encoded.push((event, json, fact.seals_text));
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::open::{Missing, working_directory};
 use super::{Actor, Leaving, Reached};
-use crate::event::{AbortCause, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
+use crate::event::{AbortCause, Block, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
 use crate::session::decide::Verdict;
 use crate::session::mailbox::{Command, PromptAnswers};
 use crate::session::state::Keyed;
@@ -62,6 +62,10 @@ impl Actor {
     async fn judge(&mut self, new: &NewSession, request: &PromptRequest) -> Result<Verdict, SessionError> {
         if self.shared.is_stopping() {
             return Err(SessionError::ShuttingDown { message_id: None });
+        }
+        let max = self.shared.config.borrow().limits.event_bytes;
+        if json_len(&request.content) > max.bytes() {
+            return Err(SessionError::PromptTooLarge { max: max.0 });
         }
         self.ensure_open(Missing::Make(new)).await?;
         match &self.open {
@@ -128,9 +132,10 @@ impl Actor {
         if self.shared.is_stopping() {
             return Err(SessionError::ShuttingDown { message_id: None });
         }
-        match self.ensure_open(Missing::Make(new)).await? {
-            true => Ok(self.feed.position().0),
-            false => Err(SessionError::Exists(self.id.clone())),
+        if self.ensure_open(Missing::Make(new)).await? {
+            Ok(self.feed.position().0)
+        } else {
+            Err(SessionError::Exists(self.id.clone()))
         }
     }
 
@@ -233,4 +238,9 @@ impl Actor {
         }
         Ok(cwd)
     }
+}
+
+/// Bytes of a prompt's content as JSON.
+fn json_len(content: &[Block]) -> usize {
+    serde_json::to_vec(content).map_or(usize::MAX, |json| json.len())
 }

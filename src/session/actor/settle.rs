@@ -77,7 +77,7 @@ pub(super) struct Ended {
 
 impl Ended {
     /// Tells everybody.
-    pub(super) fn tell(self, durable: Result<(), SessionError>) {
+    pub(super) fn tell(self, durable: &Result<(), SessionError>) {
         let after = vec![(self.session, self.seq)];
         if let Some(message_id) = self.message_id {
             let settled = Settled { message_id, reason: self.reason.clone(), after: after.clone() };
