@@ -1,0 +1,3 @@
+//! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
+
+mod support;

@@ -1,0 +1,29 @@
+//! What the tests stand on: a home of their own, a daemon in it, raw peers that speak lines to it.
+//!
+//! Every wait has a deadline and fails the test with what was seen so far. Nothing is shared between tests.
+
+mod daemon;
+mod home;
+mod peer;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub(crate) use self::daemon::Daemon;
+pub(crate) use self::home::{Home, Ran};
+pub(crate) use self::peer::Peer;
+
+/// The longest that anything may take before a test fails: long, since machines are slow when they are busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Awaits at most [`PATIENCE`].
+#[track_caller]
+pub(crate) fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> {
+    let caller = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, future).await {
+            Ok(output) => output,
+            Err(_) => panic!("{what}: nothing within {PATIENCE:?} ({caller})"),
+        }
+    }
+}
