@@ -1,11 +1,21 @@
 //! The daemon's configuration: every key with its unit and default. Loading, sources and messages: `config/`.
 
+mod builtin;
+mod check;
+mod credentials;
 mod environment;
 mod error;
+mod file;
+mod keys;
+mod layer;
 mod listen;
 mod load;
 mod paths;
+mod private_file;
+mod reload;
+mod show;
 mod unit;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,10 +23,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::builtin::{DEEPSEEK, SCRIPTED};
+pub use self::credentials::{Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key};
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Source};
 pub use self::load::{Flags, Loaded, Profile, load};
 pub use self::paths::Paths;
+pub use self::private_file::write_private;
+pub use self::reload::{changed_but_fixed, reload};
+pub use self::show::{Row, rows};
 pub use self::unit::{ByteSize, duration};
 
 use crate::event::PermissionMode;
@@ -53,7 +68,7 @@ table! {
         /// Addresses to serve. Empty: the user's Unix socket.
         listen: Vec<Listen> = Vec::new(),
         /// Model providers by name; `deepseek-official`, `anthropic`, `openai` and `scripted` are built in.
-        providers: BTreeMap<String, ProviderConfig> = BTreeMap::new(),
+        providers: BTreeMap<String, ProviderConfig> = builtin::providers(),
         /// Sessions.
         sessions: Sessions = Sessions::default(),
         /// Turns.

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Variables and the working directory of a process. An empty variable counts as unset.
+/// The system's configuration.
+const SYSTEM_CONFIG: &str = "/etc/dshd/dshd.toml";
+
+/// Variables, working directory and system configuration of a process. An empty variable counts as unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
     cwd: PathBuf,
+    system_config: Option<PathBuf>,
 }
 
 impl Environment {
@@ -17,20 +21,27 @@ impl Environment {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self { variables, cwd }
+        Self { variables, cwd, system_config: Some(PathBuf::from(SYSTEM_CONFIG)) }
     }
 
-    /// One made of these variables, in the directory `/`.
+    /// One made of these variables, in the directory `/`, without system configuration.
     pub fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let variables =
             variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Self { variables, cwd: PathBuf::from("/") }
+        Self { variables, cwd: PathBuf::from("/"), system_config: None }
     }
 
     /// The same variables in another directory.
     #[must_use]
     pub fn in_directory(mut self, cwd: impl Into<PathBuf>) -> Self {
         self.cwd = cwd.into();
+        self
+    }
+
+    /// The same with this system configuration.
+    #[must_use]
+    pub fn with_system_config(mut self, path: impl Into<PathBuf>) -> Self {
+        self.system_config = Some(path.into());
         self
     }
 
@@ -50,6 +61,11 @@ impl Environment {
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
             .filter(|(_, value)| !value.is_empty())
+    }
+
+    /// The system's configuration file, which need not exist.
+    pub fn system_config(&self) -> Option<&Path> {
+        self.system_config.as_deref()
     }
 
     /// The working directory.

@@ -8,7 +8,7 @@ use super::{Environment, Profile};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
     /// The system's configuration, `/etc/dshd/dshd.toml`.
-    pub system_config: PathBuf,
+    pub system_config: Option<PathBuf>,
     /// The user's configuration; none without a home.
     pub user_config: Option<PathBuf>,
     /// Keys of providers, beside the user's configuration; none without a home.
@@ -25,14 +25,11 @@ pub struct Paths {
     pub logs: PathBuf,
 }
 
-/// The system's configuration.
-pub const SYSTEM_CONFIG: &str = "/etc/dshd/dshd.toml";
-
 impl Paths {
     pub(super) fn new(environment: &Environment) -> Self {
         let config_dir = config_dir(environment);
         Self {
-            system_config: PathBuf::from(SYSTEM_CONFIG),
+            system_config: environment.system_config().map(Path::to_path_buf),
             user_config: config_dir.as_deref().map(|dir| dir.join("dshd.toml")),
             credentials: config_dir.map(|dir| dir.join("credentials.toml")),
             ..Self::default()

@@ -1,0 +1,359 @@
+//! Checks that types alone do not make: ranges, addresses, values that must agree.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys};
+
+/// Longest path of a Unix socket on Linux, without its end.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Bytes of a connection's outbound queue that are kept for small replies.
+const OUTBOUND_RESERVE: ByteSize = ByteSize(64 << 10);
+/// Largest size of any queue, line or event.
+const SIZE_MAX: ByteSize = ByteSize(1 << 30);
+/// Largest count of anything that a limit bounds.
+const COUNT_MAX: usize = 1 << 20;
+/// Smallest line that a request of any method fits in.
+const LINE_MIN: ByteSize = ByteSize(4 << 10);
+
+/// A key and why its value can't be used.
+struct Refusal {
+    key: String,
+    reason: String,
+}
+
+type Checked = Result<(), Refusal>;
+
+fn refuse(key: impl Into<String>, reason: impl Into<String>) -> Checked {
+    Err(Refusal { key: key.into(), reason: reason.into() })
+}
+
+/// Checks a merged configuration.
+///
+/// # Errors
+/// The first value that can't be used, with where it was set.
+pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Result<(), ConfigError> {
+    let checked = config
+        .listen
+        .iter()
+        .try_for_each(|listen| address(listen, config.tools.allow_unsandboxed_remote))
+        .and_then(|()| config.providers.iter().try_for_each(|(name, one)| provider(name, one)))
+        .and_then(|()| default_provider(config))
+        .and_then(|()| limits(&config.limits))
+        .and_then(|()| counts(config))
+        .and_then(|()| sizes(config))
+        .and_then(|()| durations(config))
+        .and_then(|()| log_filter(&config.log.level));
+    checked.map_err(|refusal| ConfigError::Value {
+        origin: origin(&refusal.key, sources),
+        key: refusal.key,
+        reason: refusal.reason,
+    })
+}
+
+/// Where a key, or the first key below it, was set.
+fn origin(key: &str, sources: &BTreeMap<String, Source>) -> Source {
+    let below = || sources.iter().find(|(other, _)| other.starts_with(&format!("{key}.")));
+    sources.get(key).or_else(|| below().map(|(_, source)| source)).cloned().unwrap_or(Source::Default)
+}
+
+fn address(listen: &Listen, allow_unsandboxed_remote: bool) -> Checked {
+    match (&listen.unix, &listen.tcp) {
+        (Some(path), None) => socket_path(path),
+        (None, Some(address)) => tcp(address, allow_unsandboxed_remote),
+        (None, None) | (Some(_), Some(_)) => {
+            refuse("listen", "each address has exactly one of `unix` and `tcp`")
+        }
+    }
+}
+
+fn socket_path(path: &Path) -> Checked {
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        let reason = format!(
+            "the socket's path {} has {bytes} bytes, at most {SOCKET_PATH_BYTES_MAX} are possible; \
+             choose a shorter one with --listen unix:/path or --data-dir",
+            path.display()
+        );
+        return refuse("listen", reason);
+    }
+    Ok(())
+}
+
+fn tcp(address: &str, allow_unsandboxed_remote: bool) -> Checked {
+    let (host, _) =
+        Listen::split_tcp(address).map_err(|reason| Refusal { key: "listen".to_owned(), reason })?;
+    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if !loopback {
+        let reason = format!(
+            "tcp:{address} is not a loopback address, and without TLS others could read along; \
+             listen on 127.0.0.1 and come in by ssh"
+        );
+        return refuse("listen", reason);
+    }
+    if !allow_unsandboxed_remote {
+        let reason = format!(
+            "tcp:{address}: tools run without a sandbox, so whoever has a token has your account; \
+             set tools.allow_unsandboxed_remote = true if you mean it"
+        );
+        return refuse("listen", reason);
+    }
+    Ok(())
+}
+
+fn provider(name: &str, provider: &ProviderConfig) -> Checked {
+    let key = |field: &str| keys::join(&["providers", name, field]);
+    if name.is_empty() || name.contains('/') || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return refuse(keys::join(&["providers", name]), "a provider's name has no `/` and no spaces");
+    }
+    match (&provider.kind, &provider.base_url) {
+        (ProviderKind::Scripted, _) => {}
+        (ProviderKind::Chat | ProviderKind::Anthropic, None) => {
+            return refuse(key("base_url"), "is missing; set it to where the provider is");
+        }
+        (ProviderKind::Chat | ProviderKind::Anthropic, Some(url)) => {
+            let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+            if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+                return refuse(
+                    key("base_url"),
+                    format!("expected http:// or https:// and a host, got \"{url}\""),
+                );
+            }
+        }
+    }
+    if provider.script.is_some() && provider.kind != ProviderKind::Scripted {
+        return refuse(key("script"), "only a provider of kind = \"scripted\" has a script");
+    }
+    let timeouts = [
+        ("connect_timeout", provider.connect_timeout),
+        ("header_timeout", provider.header_timeout),
+        ("idle_timeout", provider.idle_timeout),
+        ("first_token_timeout", provider.first_token_timeout),
+    ];
+    for (field, timeout) in timeouts {
+        positive(&key(field), timeout)?;
+    }
+    for (model, abilities) in &provider.models {
+        let key = |field: &str| keys::join(&["providers", name, "models", model, field]);
+        at_least(&key("context_window"), abilities.context_window, 1)?;
+        at_least(&key("max_output"), abilities.max_output.unwrap_or(1), 1)?;
+        let prices = [
+            ("price_input", abilities.price_input),
+            ("price_cache_read", abilities.price_cache_read),
+            ("price_output", abilities.price_output),
+        ];
+        for (field, price) in prices {
+            if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
+                return refuse(key(field), "a price is 0 or more");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn default_provider(config: &Config) -> Checked {
+    match &config.default_provider {
+        Some(name) if !config.providers.contains_key(name) => {
+            let known: Vec<&str> = config.providers.keys().map(String::as_str).collect();
+            let nearest = keys::nearest(name, known.iter().copied())
+                .map_or_else(String::new, |nearest| format!("; did you mean \"{nearest}\"?"));
+            let reason = format!("no provider \"{name}\"; there are {}{nearest}", known.join(", "));
+            refuse("default_provider", reason)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn at_least<T: PartialOrd + std::fmt::Display>(key: &str, value: T, least: T) -> Checked {
+    if value < least { refuse(key, format!("at least {least}, got {value}")) } else { Ok(()) }
+}
+
+fn at_most<T: PartialOrd + std::fmt::Display>(key: &str, value: T, most: T) -> Checked {
+    if value > most { refuse(key, format!("at most {most}, got {value}")) } else { Ok(()) }
+}
+
+fn positive(key: &str, duration: Duration) -> Checked {
+    if duration.is_zero() { refuse(key, "more than 0s") } else { Ok(()) }
+}
+
+/// What one limit demands of another.
+fn limits(limits: &Limits) -> Checked {
+    if limits.in_flight > limits.in_flight_total {
+        let reason =
+            format!("at most limits.in_flight_total, {}, got {}", limits.in_flight_total, limits.in_flight);
+        return refuse("limits.in_flight", reason);
+    }
+    if limits.outbound_bytes <= OUTBOUND_RESERVE {
+        let reason =
+            format!("more than the {OUTBOUND_RESERVE} kept for replies, got {}", limits.outbound_bytes);
+        return refuse("limits.outbound_bytes", reason);
+    }
+    at_least("limits.line_bytes", limits.line_bytes, LINE_MIN)?;
+    at_least("limits.event_bytes", limits.event_bytes, LINE_MIN)?;
+    at_least("limits.message_bytes", limits.message_bytes, limits.event_bytes)
+}
+
+fn counts(config: &Config) -> Checked {
+    let limits = &config.limits;
+    let counts = [
+        ("limits.in_flight", limits.in_flight),
+        ("limits.in_flight_total", limits.in_flight_total),
+        ("limits.mailbox", limits.mailbox),
+        ("limits.loaded_sessions", limits.loaded_sessions),
+        ("limits.connections", limits.connections),
+        ("limits.connections_per_uid", limits.connections_per_uid),
+        ("limits.subscriptions", limits.subscriptions),
+        ("limits.preauth_connections", limits.preauth_connections),
+        ("limits.children", limits.children),
+        ("limits.bad_frames", limits.bad_frames as usize),
+        ("turn.max_steps", config.turn.max_steps as usize),
+        ("log.files_kept", config.log.files_kept),
+    ];
+    for (key, count) in counts {
+        at_least(key, count, 1)?;
+        at_most(key, count, COUNT_MAX)?;
+    }
+    at_least("turn.repeat_remind", config.turn.repeat_remind, 2)?;
+    at_least("turn.repeat_stop", config.turn.repeat_stop, config.turn.repeat_remind)
+}
+
+fn sizes(config: &Config) -> Checked {
+    let limits = &config.limits;
+    let sizes = [
+        ("limits.line_bytes", limits.line_bytes),
+        ("limits.outbound_bytes", limits.outbound_bytes),
+        ("limits.feed_bytes", limits.feed_bytes),
+        ("limits.preauth_bytes", limits.preauth_bytes),
+        ("limits.event_bytes", limits.event_bytes),
+        ("limits.message_bytes", limits.message_bytes),
+        ("turn.tool_result_bytes", config.turn.tool_result_bytes),
+        ("tools.output_head_bytes", config.tools.output_head_bytes),
+        ("tools.output_tail_bytes", config.tools.output_tail_bytes),
+    ];
+    for (key, size) in sizes {
+        at_least(key, size, ByteSize(1))?;
+        at_most(key, size, SIZE_MAX)?;
+    }
+    Ok(())
+}
+
+fn durations(config: &Config) -> Checked {
+    positive("limits.write_progress", config.limits.write_progress)?;
+    positive("limits.preauth_time", config.limits.preauth_time)?;
+    positive("sessions.idle_unload", config.sessions.idle_unload)?;
+    positive("tools.bash_timeout", config.tools.bash_timeout)
+}
+
+fn log_filter(level: &str) -> Checked {
+    match tracing_subscriber::EnvFilter::builder().parse(level) {
+        Ok(_) => Ok(()),
+        Err(error) => refuse("log.level", format!("\"{level}\" is no level and no filter: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut Config), expected: &str) {
+        let mut config = Config::default();
+        change(&mut config);
+        let error = check(&config, &BTreeMap::new()).expect_err("the value is wrong").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert!(check(&Config::default(), &BTreeMap::new()).is_ok());
+    }
+
+    #[test]
+    fn no_limit_is_zero_or_beyond_all_memory() {
+        refused(|config| config.limits.mailbox = 0, "`limits.mailbox`: at least 1, got 0");
+        refused(|config| config.limits.bad_frames = 0, "`limits.bad_frames`: at least 1");
+        refused(|config| config.limits.feed_bytes = ByteSize(0), "`limits.feed_bytes`: at least 1B");
+        refused(|config| config.limits.line_bytes = ByteSize(8 << 30), "`limits.line_bytes`: at most 1GiB");
+        refused(
+            |config| config.limits.write_progress = Duration::ZERO,
+            "`limits.write_progress`: more than 0s",
+        );
+        refused(|config| config.turn.max_steps = 0, "`turn.max_steps`: at least 1");
+    }
+
+    #[test]
+    fn the_outbound_queue_holds_more_than_its_reserve() {
+        refused(
+            |config| config.limits.outbound_bytes = ByteSize(64 << 10),
+            "`limits.outbound_bytes`: more than the 64KiB kept for replies, got 64KiB",
+        );
+    }
+
+    #[test]
+    fn an_address_has_exactly_one_kind() {
+        refused(|config| config.listen.push(Listen::default()), "exactly one of `unix` and `tcp`");
+        let both = Listen { unix: Some("/x".into()), tcp: Some("127.0.0.1:0".to_owned()) };
+        refused(move |config| config.listen.push(both), "exactly one of `unix` and `tcp`");
+    }
+
+    #[test]
+    fn an_address_that_the_world_could_reach_is_refused() {
+        for address in ["0.0.0.0:0", "[::]:0", "192.168.0.7:7433", "example.org:1"] {
+            let change = move |config: &mut Config| {
+                config.tools.allow_unsandboxed_remote = true;
+                config.listen.push(Listen::tcp(address));
+            };
+            refused(change, "is not a loopback address");
+        }
+    }
+
+    #[test]
+    fn tcp_needs_a_word_while_tools_run_without_a_sandbox() {
+        refused(|config| config.listen.push(Listen::tcp("127.0.0.1:0")), "allow_unsandboxed_remote = true");
+        let mut config = Config { listen: vec![Listen::tcp("[::1]:0")], ..Config::default() };
+        config.tools.allow_unsandboxed_remote = true;
+        assert!(check(&config, &BTreeMap::new()).is_ok());
+    }
+
+    #[test]
+    fn a_socket_path_that_no_socket_can_have_is_refused_with_a_remedy() {
+        let path = format!("/{}", "x".repeat(SOCKET_PATH_BYTES_MAX));
+        refused(move |config| config.listen.push(Listen::unix(path)), "choose a shorter one");
+    }
+
+    #[test]
+    fn a_provider_says_where_it_is() {
+        let named = |one: ProviderConfig| {
+            move |config: &mut Config| {
+                config.providers.insert("local".to_owned(), one);
+            }
+        };
+        refused(named(ProviderConfig::default()), "`providers.local.base_url`: is missing");
+        let url = Some("api.local".to_owned());
+        refused(named(ProviderConfig { base_url: url, ..ProviderConfig::default() }), "expected http://");
+    }
+
+    #[test]
+    fn the_default_provider_must_exist() {
+        refused(
+            |config| config.default_provider = Some("deepseek-oficial".to_owned()),
+            "did you mean \"deepseek-official\"?",
+        );
+    }
+
+    #[test]
+    fn a_log_filter_that_is_none_is_refused() {
+        refused(|config| config.log.level = "dshd=loud".to_owned(), "`log.level`");
+    }
+
+    #[test]
+    fn the_origin_of_a_refused_value_is_told() {
+        let config = Config { limits: Limits { mailbox: 0, ..Limits::default() }, ..Config::default() };
+        let source = Source::File { path: "/etc/dshd/dshd.toml".into(), line: 7 };
+        let sources = BTreeMap::from([("limits.mailbox".to_owned(), source)]);
+        let error = check(&config, &sources).unwrap_err().to_string();
+        assert_eq!(error, "/etc/dshd/dshd.toml:7: `limits.mailbox`: at least 1, got 0");
+    }
+}
