@@ -1,1 +1,3 @@
 //! Who may connect: peer credentials, named tokens, scopes.
+
+pub mod peer;
