@@ -1,0 +1,218 @@
+//! Who is let in, and how many at once: peer users and connection permits. One for all listeners of the daemon.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::auth::peer::{self, PeerInfo, PeerKind};
+use crate::config::Config;
+
+/// Connections beyond every limit that only the owner may use, so that a flood never locks the owner out.
+const OWNER_RESERVE: usize = 4;
+
+/// Why a peer was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its user may not use this daemon.
+    User,
+    /// A bound of `[limits]` is reached.
+    Limit {
+        /// The bound's name in the configuration.
+        limit: &'static str,
+        /// Its value.
+        max: usize,
+    },
+}
+
+/// Lets peers in. Cheap to clone; clones share the counts.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    config: watch::Receiver<Arc<Config>>,
+    owner: u32,
+    counts: Arc<Mutex<Counts>>,
+}
+
+/// Invariant: `by_uid` holds no zero; every count is that of the living permits.
+#[derive(Debug, Default)]
+struct Counts {
+    total: usize,
+    preauth: usize,
+    by_uid: HashMap<u32, usize>,
+}
+
+/// A place among the connections; given back when dropped.
+#[derive(Debug)]
+pub struct Permit {
+    counts: Arc<Mutex<Counts>>,
+    uid: Option<u32>,
+    preauth: bool,
+}
+
+impl Admission {
+    /// Limits and users are read from the configuration in force at each connection.
+    pub fn new(config: watch::Receiver<Arc<Config>>) -> Self {
+        Self::owned_by(config, peer::own_uid())
+    }
+
+    fn owned_by(config: watch::Receiver<Arc<Config>>, owner: u32) -> Self {
+        Self { config, owner, counts: Arc::default() }
+    }
+
+    /// How many connections there are.
+    pub fn connections(&self) -> usize {
+        lock(&self.counts).total
+    }
+
+    /// A place for a peer.
+    ///
+    /// # Errors
+    /// Why it gets none.
+    pub fn admit(&self, peer: &PeerInfo) -> Result<Permit, Refusal> {
+        let config = self.config.borrow();
+        let limits = &config.limits;
+        let uid = match peer.kind {
+            PeerKind::Unix { uid, .. } => Some(uid),
+            PeerKind::Tcp { .. } | PeerKind::Stdio => None,
+        };
+        if uid.is_some_and(|uid| !peer::may_connect(uid, self.owner, &config.auth.allowed_uids)) {
+            return Err(Refusal::User);
+        }
+        let reserve = if uid == Some(self.owner) { OWNER_RESERVE } else { 0 };
+        let preauth = peer.must_authenticate();
+
+        let mut counts = lock(&self.counts);
+        let of_user = uid.map_or(0, |uid| counts.by_uid.get(&uid).copied().unwrap_or(0));
+        refuse_at(counts.total, limits.connections, reserve, "connections")?;
+        refuse_at(of_user, limits.connections_per_uid, reserve, "connections_per_uid")?;
+        if preauth {
+            refuse_at(counts.preauth, limits.preauth_connections, 0, "preauth_connections")?;
+        }
+        counts.total += 1;
+        counts.preauth += usize::from(preauth);
+        if let Some(uid) = uid {
+            *counts.by_uid.entry(uid).or_default() += 1;
+        }
+        Ok(Permit { counts: Arc::clone(&self.counts), uid, preauth })
+    }
+}
+
+impl Permit {
+    /// The peer has authenticated: it no longer counts against `limits.preauth_connections`.
+    pub fn authenticated(&mut self) {
+        if std::mem::take(&mut self.preauth) {
+            lock(&self.counts).preauth -= 1;
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.authenticated();
+        let mut counts = lock(&self.counts);
+        counts.total -= 1;
+        if let Some(uid) = self.uid
+            && let Some(count) = counts.by_uid.get_mut(&uid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                counts.by_uid.remove(&uid);
+            }
+        }
+    }
+}
+
+fn refuse_at(count: usize, max: usize, reserve: usize, limit: &'static str) -> Result<(), Refusal> {
+    if count < max.saturating_add(reserve) { Ok(()) } else { Err(Refusal::Limit { limit, max }) }
+}
+
+/// Counts are whole after every statement, so a panic elsewhere leaves nothing to mend.
+fn lock(counts: &Mutex<Counts>) -> std::sync::MutexGuard<'_, Counts> {
+    counts.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: u32 = 1000;
+
+    fn admission(change: impl FnOnce(&mut Config)) -> Admission {
+        let mut config = Config::default();
+        change(&mut config);
+        let (_, receiver) = watch::channel(Arc::new(config));
+        Admission::owned_by(receiver, OWNER)
+    }
+
+    fn unix(uid: u32) -> PeerInfo {
+        PeerInfo::new(PeerKind::Unix { uid, pid: None })
+    }
+
+    fn tcp() -> PeerInfo {
+        PeerInfo::new(PeerKind::Tcp { address: ([127, 0, 0, 1], 1).into() })
+    }
+
+    #[test]
+    fn a_stranger_is_refused_and_takes_no_place() {
+        let admission = admission(|_| {});
+        assert_eq!(admission.admit(&unix(1001)).unwrap_err(), Refusal::User);
+        assert_eq!(admission.connections(), 0);
+    }
+
+    #[test]
+    fn a_listed_user_is_let_in() {
+        let admission = admission(|config| config.auth.allowed_uids = vec![1001]);
+        admission.admit(&unix(1001)).unwrap();
+    }
+
+    #[test]
+    fn the_owner_gets_four_places_more_than_all_others() {
+        let admission = admission(|config| {
+            config.limits.connections = 2;
+            config.auth.allowed_uids = vec![1001];
+        });
+        let _others = [admission.admit(&unix(1001)).unwrap(), admission.admit(&unix(1001)).unwrap()];
+        let full = Refusal::Limit { limit: "connections", max: 2 };
+        assert_eq!(admission.admit(&unix(1001)).unwrap_err(), full);
+        let owners: Vec<_> = (0..OWNER_RESERVE).map(|_| admission.admit(&unix(OWNER)).unwrap()).collect();
+        assert_eq!(admission.admit(&unix(OWNER)).unwrap_err(), full);
+        drop(owners);
+        admission.admit(&unix(OWNER)).unwrap();
+    }
+
+    #[test]
+    fn one_user_cannot_take_every_place() {
+        let admission = admission(|config| {
+            config.limits.connections_per_uid = 1;
+            config.auth.allowed_uids = vec![1001, 1002];
+        });
+        let _first = admission.admit(&unix(1001)).unwrap();
+        let full = Refusal::Limit { limit: "connections_per_uid", max: 1 };
+        assert_eq!(admission.admit(&unix(1001)).unwrap_err(), full);
+        admission.admit(&unix(1002)).unwrap();
+    }
+
+    #[test]
+    fn a_place_is_given_back_when_its_permit_ends() {
+        let admission = admission(|config| config.limits.connections_per_uid = 1);
+        for _ in 0..20 {
+            let _permit = admission.admit(&unix(0)).unwrap();
+        }
+        assert_eq!(admission.connections(), 0);
+        assert!(lock(&admission.counts).by_uid.is_empty());
+    }
+
+    #[test]
+    fn only_those_who_have_not_authenticated_count_as_such() {
+        let admission = admission(|config| config.limits.preauth_connections = 1);
+        let mut first = admission.admit(&tcp()).unwrap();
+        let full = Refusal::Limit { limit: "preauth_connections", max: 1 };
+        assert_eq!(admission.admit(&tcp()).unwrap_err(), full);
+        first.authenticated();
+        first.authenticated();
+        let second = admission.admit(&tcp()).unwrap();
+        drop(second);
+        assert_eq!(lock(&admission.counts).preauth, 0);
+        assert_eq!(admission.connections(), 1);
+    }
+}

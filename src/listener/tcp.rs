@@ -1,0 +1,159 @@
+//! TCP: loopback only until there is TLS; options that find dead peers.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{BACKLOG, Io, ListenError};
+use crate::auth::peer::{PeerInfo, PeerKind};
+use crate::config::Config;
+
+/// Silence after which the kernel asks whether a peer lives, how often it asks again, and how many times.
+const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// A bound TCP socket.
+#[derive(Debug)]
+pub(super) struct TcpSocket {
+    listener: TcpListener,
+    address: SocketAddr,
+    user_timeout: Duration,
+}
+
+impl TcpSocket {
+    pub(super) fn bind(text: &str, config: &Config) -> Result<Self, ListenError> {
+        let address = parse(text)?;
+        if !address.ip().is_loopback() {
+            return Err(ListenError::NotLoopback { address });
+        }
+        if !config.tools.allow_unsandboxed_remote {
+            return Err(ListenError::Unsandboxed { address });
+        }
+        listen(address)
+            .and_then(|listener| {
+                let address = listener.local_addr()?;
+                // Twice: our own cut by progress comes first, and says why.
+                Ok(Self { listener, address, user_timeout: config.limits.write_progress * 2 })
+            })
+            .map_err(|source| ListenError::Bind { address: format!("tcp:{address}"), source })
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("tcp:{}", self.address)
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(Io, PeerInfo)> {
+        loop {
+            let (stream, address) = self.listener.accept().await?;
+            match set_options(&stream, self.user_timeout) {
+                Ok(()) => return Ok((Io::Tcp(stream), PeerInfo::new(PeerKind::Tcp { address }))),
+                Err(error) => tracing::debug!(%error, peer = %address, "connection ended before it began"),
+            }
+        }
+    }
+}
+
+/// `127.0.0.1:7433`, `[::1]:7433`, `localhost:7433`. No other names: resolving one could end anywhere.
+fn parse(text: &str) -> Result<SocketAddr, ListenError> {
+    let named = text.strip_prefix("localhost:").and_then(|port| port.parse().ok());
+    match named {
+        Some(port) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+        None => text.parse().map_err(|_| ListenError::BadAddress { text: text.to_owned() }),
+    }
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn set_options(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(user_timeout))?;
+    socket.set_tcp_nodelay(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let mut config = Config::default();
+        config.tools.allow_unsandboxed_remote = true;
+        config
+    }
+
+    #[tokio::test]
+    async fn the_address_tells_the_real_port() {
+        for (text, start) in [
+            ("127.0.0.1:0", "tcp:127.0.0.1:"),
+            ("localhost:0", "tcp:127.0.0.1:"),
+            ("127.1.2.3:0", "tcp:127.1.2.3:"),
+        ] {
+            let socket = TcpSocket::bind(text, &config()).unwrap();
+            assert!(socket.address().starts_with(start), "{}", socket.address());
+            assert_ne!(socket.address(), format!("{start}0"));
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_other_machines_reach_is_refused_with_what_to_write() {
+        for text in ["0.0.0.0:7433", "[::]:7433", "192.0.2.1:7433"] {
+            let error = TcpSocket::bind(text, &config()).unwrap_err();
+            assert!(matches!(error, ListenError::NotLoopback { .. }), "{error}");
+            assert!(error.to_string().contains("tcp = \"127.0.0.1:7433\""), "{error}");
+            assert_eq!(error.exit_code(), 78);
+        }
+    }
+
+    #[tokio::test]
+    async fn loopback_needs_consent_while_tools_are_not_confined() {
+        let error = TcpSocket::bind("127.0.0.1:0", &Config::default()).unwrap_err();
+        assert!(error.to_string().contains("allow_unsandboxed_remote = true"), "{error}");
+        assert_eq!(error.exit_code(), 78);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_address_is_named() {
+        for text in ["", "7433", "127.0.0.1", "example.org:80", "localhost:99999"] {
+            let error = TcpSocket::bind(text, &config()).unwrap_err();
+            assert!(matches!(&error, ListenError::BadAddress { text: got } if got == text), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_taken_port_cannot_be_bound() {
+        let first = TcpSocket::bind("127.0.0.1:0", &config()).unwrap();
+        let error = TcpSocket::bind(&first.address.to_string(), &config()).unwrap_err();
+        assert!(matches!(error, ListenError::Bind { .. }), "{error}");
+        assert_eq!(error.exit_code(), 69);
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_watched_for_dead_peers_and_writes_at_once() {
+        let socket = TcpSocket::bind("127.0.0.1:0", &config()).unwrap();
+        let _client = TcpStream::connect(socket.address).await.unwrap();
+        let (io, _) = socket.accept().await.unwrap();
+        let Io::Tcp(stream) = io else { panic!("expected TCP") };
+        let options = SockRef::from(&stream);
+        assert!(options.keepalive().unwrap());
+        assert_eq!(options.tcp_keepalive_time().unwrap(), Duration::from_mins(1));
+        assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(15));
+        assert_eq!(options.tcp_keepalive_retries().unwrap(), 4);
+        assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_mins(1)));
+        assert!(options.tcp_nodelay().unwrap());
+    }
+}
