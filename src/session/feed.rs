@@ -5,6 +5,8 @@
 //! the store. Attaching late, lagging and reconnecting are the same code.
 
 mod cursor;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

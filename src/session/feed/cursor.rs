@@ -90,10 +90,9 @@ pub(super) fn next(feed: &Feed, inner: &mut Inner, cursor: &mut Cursor, delta_al
         cursor.told = status;
         return Next::Status(status);
     }
-    let Some(last) = inner.extent.as_ref().and_then(|extent| extent.last) else {
-        return inner.ended.map_or(Next::Wait, Next::Ended);
-    };
-    if cursor.after < Some(last) {
+    if let Some(last) = inner.extent.as_ref().and_then(|extent| extent.last)
+        && cursor.after < Some(last)
+    {
         return next_event(feed, inner, cursor, delta_allowed, last);
     }
     if cursor.told != inner.status {
