@@ -4,15 +4,17 @@
 //! Shapes follow the DSH session format v4 (docs/protocol.md, section 6).
 
 mod body;
+mod data;
 mod id;
 mod message;
 
-pub use self::body::{
-    ApprovalPolicy, AssistantAttempt, AssistantMessage, EventBody, EventError, InboxSpliced, InboxTarget,
-    LlmRetry, LlmRetryStarted, PermissionMode, PermissionPreset, Recovered, RequestConfig, RequestContext,
-    RequestHeader, RequestHeaderBody, SandboxMode, SessionEvent, SessionOpened, SessionTitle, SessionUpdate,
-    SpliceOutcome, StepMark, SurfaceOp, SystemMessage, TitleSource, ToolCallStarted, ToolErrorInfo,
-    ToolResult, TurnEnd, TurnEndReason, TurnStart, WorkingDirectoryChange, escape_line_separators,
+pub use self::body::{EventBody, EventError, SessionEvent, escape_line_separators};
+pub use self::data::{
+    ApprovalPolicy, AssistantAttempt, AssistantMessage, InboxSpliced, InboxTarget, LlmRetry, LlmRetryStarted,
+    PermissionMode, PermissionPreset, Recovered, RequestConfig, RequestContext, RequestHeader,
+    RequestHeaderBody, SandboxMode, SessionOpened, SessionTitle, SessionUpdate, SpliceOutcome, StepMark,
+    SurfaceOp, SystemMessage, TitleSource, ToolCallStarted, ToolErrorInfo, ToolResult, TurnEnd,
+    TurnEndReason, TurnStart, WorkingDirectoryChange,
 };
 pub use self::id::{Epoch, InvalidSessionId, MessageId, Seq, SessionId};
 pub use self::message::{

@@ -1,6 +1,10 @@
 //! What a reader may rely on: layers, sizes, a first line that says what a file is for, documents that tell the truth.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that can't read its own repository has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test that can't read its own repository has failed"
+)]
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -132,7 +136,9 @@ fn every_method_is_in_the_protocol_page() {
 
 #[test]
 fn the_pages_that_stand_at_the_root_are_there() {
-    for page in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "config/dshd.toml"] {
+    for page in
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "config/dshd.toml"]
+    {
         assert!(!read(page).is_empty(), "{page}");
     }
 }
