@@ -15,7 +15,6 @@
 
 mod daemon;
 mod machine;
-mod micro;
 mod model;
 mod process;
 mod turns;
@@ -26,10 +25,6 @@ use serde_json::{Map, Value, json};
 type Figure = (&'static str, fn() -> Value);
 
 const FIGURES: &[Figure] = &[
-    ("codec", micro::codec),
-    ("envelope", micro::envelope),
-    ("encode", micro::encode),
-    ("append", micro::append),
     ("start", process::start),
     ("memory", process::memory),
     ("turn", turns::turn),
@@ -52,7 +47,10 @@ fn main() {
             found.insert((*name).to_owned(), measure());
         }
     }
-    println!("{}", serde_json::to_string_pretty(&json!({"machine": machine::facts(), "figures": found})).unwrap());
+    println!(
+        "{}",
+        serde_json::to_string_pretty(&json!({"machine": machine::facts(), "figures": found})).unwrap()
+    );
 }
 
 /// How large: the full size, or a smaller one under `QUICK`.
@@ -62,7 +60,12 @@ fn sized(full: usize, quick: usize) -> usize {
 
 /// The value below which `share` of the sorted samples lie.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index"
+    )]
     let at = ((sorted.len() as f64 - 1.0) * share).round() as usize;
     sorted.get(at).copied().unwrap_or(f64::NAN)
 }

@@ -84,14 +84,19 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> Option<()> {
 }
 
 fn answer(mut stream: &TcpStream, script: Script) -> std::io::Result<()> {
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
+    stream.write_all(
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+    )?;
     let mut sent = 0;
     let mut batch = Vec::new();
     while sent < script.deltas {
         batch.clear();
         for _ in 0..script.batch.min(script.deltas - sent) {
             let text = if script.stamped { format!("{} ", now_ns()) } else { "word ".to_owned() };
-            write!(batch, "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")?;
+            write!(
+                batch,
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
+            )?;
             sent += 1;
         }
         if !script.pause.is_zero() {
