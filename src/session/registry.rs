@@ -71,7 +71,8 @@ impl Shared {
     /// Puts reloaded providers, and tools of the configuration in force, in force.
     pub(crate) fn reload(&self, providers: Providers) {
         *self.providers.write().unwrap_or_else(PoisonError::into_inner) = providers;
-        *self.tools.write().unwrap_or_else(PoisonError::into_inner) = Tools::new(&self.config());
+        let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
+        *tools = tools.reconfigured(&self.config());
     }
 
     /// The configuration in force.
