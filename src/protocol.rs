@@ -1,1 +1,33 @@
-//! Wire types of docs/protocol.md; no async, no I/O.
+//! The wire's types: every method's parameters and result, every notification, as docs/protocol.md has them.
+//!
+//! Plain data that both ends read and write; no async, no I/O. Input is strict where it matters: a wrong type names its
+//! field. Unknown fields are passed over.
+
+mod content;
+mod event;
+mod initialize;
+mod method;
+mod scalar;
+mod server;
+mod session;
+
+pub use self::content::ContentBlock;
+pub use self::event::{
+    DrainingNotice, SessionClosed, SessionEventNotice, SessionStatus, SessionStatusNotice, notification,
+};
+pub use self::initialize::{
+    AuthenticateParams, ClientInfo, Completion, InitializeParams, InitializeResult, OnDisconnect, RouteInfo,
+    SERVER_NAME, ServerInfo, SessionScope, VERSION, WhenBusy,
+};
+pub use self::method::Method;
+pub use self::scalar::{Empty, LastSeq, Mode, PositiveInt, Since};
+pub use self::server::{
+    ConnectionState, Counts, DrainParams, ModelInfo, ModelsResult, Phase, Prices, RouteModels, SessionState,
+    StatusResult,
+};
+pub use self::session::{
+    CancelParams, CancelResult, CreateParams, CreateResult, DirectoryParams, DirectoryResult, ListParams,
+    ListResult, ListedSession, PositionResult, PromptParams, QueueResult, QueuedPrompt, ReadParams,
+    ReadResult, Receipt, SessionParams, SetDirectoryParams, SettledPrompt, SettledStatus, SubscribeParams,
+    SubscribeResult, WaitParams,
+};

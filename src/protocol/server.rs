@@ -1,0 +1,166 @@
+//! `models/list` and the `server/…` methods.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{LastSeq, SessionStatus};
+use crate::event::{Epoch, SessionId};
+
+/// Result of `models/list`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelsResult {
+    /// The route of who names none.
+    pub default_route: super::RouteInfo,
+    /// The providers.
+    pub routes: Vec<RouteModels>,
+}
+
+/// A provider and its configured models.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteModels {
+    /// Its name.
+    pub provider: String,
+    /// Whether its key is there, or none is needed.
+    pub ready: bool,
+    /// Its models; others are sent as named.
+    pub models: Vec<ModelInfo>,
+}
+
+/// A configured model.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelInfo {
+    /// Its name.
+    pub model: String,
+    /// Tokens that it reads.
+    pub context_window: u64,
+    /// Tokens that it writes at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_output: Option<u64>,
+    /// What it can do: `tools`, `thinking`, `reasoning-effort`, `images`.
+    pub capabilities: Vec<String>,
+    /// What it costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<Prices>,
+}
+
+/// Prices of a million tokens each.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Prices {
+    /// Read anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<f64>,
+    /// Read from the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_read: Option<f64>,
+    /// Written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<f64>,
+}
+
+/// Parameters of `server/drain`.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainParams {
+    /// How long running turns may take; none: `shutdown.drain_timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+}
+
+/// What the daemon does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// It serves.
+    Ready,
+    /// It stops.
+    Draining,
+}
+
+/// Result of `server/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusResult {
+    /// The daemon's version.
+    pub version: String,
+    /// The protocol's.
+    pub protocol_version: u32,
+    /// What it does.
+    pub phase: Phase,
+    /// Its process.
+    pub pid: u32,
+    /// How long it runs.
+    pub uptime_ms: u64,
+    /// Where its data is.
+    pub data_dir: String,
+    /// Where it listens.
+    pub listeners: Vec<String>,
+    /// How much of everything.
+    pub counts: Counts,
+    /// `[limits]` in force, by name.
+    pub limits: Box<RawValue>,
+    /// The storage failure, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_failure: Option<String>,
+    /// Environment variables of keys that it has: names only.
+    #[serde(default)]
+    pub keys: Vec<String>,
+    /// Each connection.
+    pub connections: Vec<ConnectionState>,
+    /// Each session in memory.
+    pub sessions: Vec<SessionState>,
+}
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// Connections.
+    pub connections: usize,
+    /// Requests in flight on all of them.
+    pub in_flight: usize,
+    /// Sessions in memory.
+    pub sessions_loaded: usize,
+    /// Turns that run.
+    pub turns_running: usize,
+    /// Resident memory of the process.
+    pub memory_bytes: u64,
+}
+
+/// A connection in `server/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConnectionState {
+    /// Its id.
+    pub connection_id: String,
+    /// Who is at the other end.
+    pub peer: String,
+    /// What it said it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Sessions that it follows.
+    pub subscriptions: usize,
+    /// Events of its sessions that it has not been sent.
+    pub lag_events: u64,
+    /// Bytes that wait to be written to it.
+    pub lag_bytes: u64,
+    /// Since its socket last took a byte.
+    pub last_progress_ms: u64,
+}
+
+/// A session in `server/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionState {
+    /// Its id.
+    pub session_id: SessionId,
+    /// Whether its agent works.
+    pub status: SessionStatus,
+    /// The life of its log.
+    pub epoch: Epoch,
+    /// Its last event.
+    pub last_seq: LastSeq,
+}

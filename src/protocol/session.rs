@@ -1,0 +1,244 @@
+//! The `session/…` methods.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{ContentBlock, LastSeq, Mode, PositiveInt, SessionStatus, Since, WhenBusy};
+use crate::event::{Epoch, MessageId, Seq, SessionId, TurnEndReason};
+
+macro_rules! wire {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty,)* })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Debug, Serialize, Deserialize)]
+            #[serde(rename_all = "camelCase")]
+            pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+        )*
+    };
+}
+
+wire! {
+    /// Parameters of the methods that take a session and nothing else.
+    SessionParams {
+        /// Which.
+        session_id: SessionId,
+    }
+    /// Parameters of `session/prompt`.
+    PromptParams {
+        /// Which session; made when unknown.
+        session_id: SessionId,
+        /// What to say; one or more.
+        content_blocks: Vec<ContentBlock>,
+        /// What to do while a turn runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        when_busy: Option<WhenBusy>,
+        /// The same key again gets the first outcome and starts nothing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        idempotency_key: Option<String>,
+    }
+    /// Result of `session/prompt` in receipt mode.
+    Receipt {
+        /// The prompt's message.
+        message_id: MessageId,
+    }
+    /// Result of `session/prompt` in settled mode.
+    SettledPrompt {
+        /// The prompt's message.
+        message_id: MessageId,
+        /// The outcome in a word.
+        status: SettledStatus,
+        /// The `reason` of its `turn/end`.
+        reason: TurnEndReason,
+    }
+    /// Parameters of `session/cancel`.
+    CancelParams {
+        /// Which session.
+        session_id: SessionId,
+        /// Which prompt; none: the running turn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<MessageId>,
+    }
+    /// Result of `session/cancel`.
+    CancelResult {
+        /// Whether anything was cancelled.
+        cancelled: bool,
+    }
+    /// Parameters of `session/create`.
+    CreateParams {
+        /// Its id; none: a new one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session_id: Option<SessionId>,
+        /// Its directory, absolute; none: the connection's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+        /// Its provider.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// Its model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        /// Its output limit in tokens.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_tokens: Option<PositiveInt>,
+        /// How hard to think.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning_effort: Option<String>,
+        /// What its agent may touch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permission_mode: Option<Mode>,
+    }
+    /// Result of `session/create`.
+    CreateResult {
+        /// Its id.
+        session_id: SessionId,
+        /// The life of its log.
+        epoch: Epoch,
+        /// Its last event.
+        last_seq: LastSeq,
+    }
+    /// Result of `session/resume`.
+    PositionResult {
+        /// The life of its log.
+        epoch: Epoch,
+        /// Its last event.
+        last_seq: LastSeq,
+    }
+    /// Parameters of `session/subscribe`.
+    SubscribeParams {
+        /// Which session.
+        session_id: SessionId,
+        /// The last event that is known; -1: none; left out: from now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Since>,
+        /// The life of the log that `since` is of; not needed with -1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<Epoch>,
+        /// Its descendants too.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tree: Option<bool>,
+    }
+    /// Result of `session/subscribe`.
+    SubscribeResult {
+        /// The life of its log.
+        epoch: Epoch,
+        /// Its last event.
+        last_seq: LastSeq,
+        /// Whether its agent works.
+        status: SessionStatus,
+    }
+    /// Parameters of `session/read`.
+    ReadParams {
+        /// Which session.
+        session_id: SessionId,
+        /// The last event that is known; -1 or left out: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<Since>,
+        /// Events at most; 1 to 1000.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<PositiveInt>,
+    }
+    /// Result of `session/read`.
+    ReadResult {
+        /// The events, in order.
+        events: Vec<Box<RawValue>>,
+        /// The life of the log now.
+        epoch: Epoch,
+        /// Its last event now.
+        last_seq: LastSeq,
+        /// Where to read on; only when more follow.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_since: Option<Seq>,
+    }
+    /// Parameters of `session/list`.
+    ListParams {
+        /// Where the last page ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
+        /// Sessions at most; 1 to 200.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<PositiveInt>,
+        /// Only those that began here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+    }
+    /// Result of `session/list`.
+    ListResult {
+        /// Newest first.
+        sessions: Vec<ListedSession>,
+        /// Pass it on for the next page; only when more follow.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_cursor: Option<String>,
+    }
+    /// A session in a list.
+    ListedSession {
+        /// Its id.
+        session_id: SessionId,
+        /// Its title.
+        title: Option<String>,
+        /// Its directory.
+        cwd: String,
+        /// When it was made, in epoch milliseconds.
+        created_at: u64,
+        /// When its last event was written, in epoch milliseconds.
+        updated_at: u64,
+        /// Whether its agent works.
+        status: SessionStatus,
+        /// Its last event.
+        last_seq: LastSeq,
+        /// The session that delegated to it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent_session_id: Option<SessionId>,
+    }
+    /// Result of `session/queue`.
+    QueueResult {
+        /// The prompt whose turn runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        running: Option<MessageId>,
+        /// Those that wait, in order.
+        queued: Vec<QueuedPrompt>,
+    }
+    /// A prompt that waits.
+    QueuedPrompt {
+        /// Its message.
+        message_id: MessageId,
+        /// What it says.
+        text: String,
+    }
+    /// Parameters of `session/wait`.
+    WaitParams {
+        /// Which session.
+        session_id: SessionId,
+        /// How long to wait at most, in milliseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
+    }
+    /// Parameters of `session/working-directory/get`.
+    DirectoryParams {
+        /// Which session; made in memory when unknown.
+        session_id: SessionId,
+    }
+    /// Parameters of `session/working-directory/set`.
+    SetDirectoryParams {
+        /// Which session; made in memory when unknown.
+        session_id: SessionId,
+        /// The new directory, absolute or relative to the current one.
+        path: String,
+    }
+    /// Result of both.
+    DirectoryResult {
+        /// The directory, absolute.
+        cwd: String,
+    }
+}
+
+/// A settled prompt's outcome in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SettledStatus {
+    /// The model had said all.
+    Ok,
+    /// Somebody ended it.
+    Aborted,
+    /// Anything else.
+    Error,
+}
