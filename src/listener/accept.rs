@@ -194,9 +194,10 @@ impl Refused {
         let told = io.try_write(&frame).is_ok_and(|written| written == frame.len());
         let Ok(slot) = Arc::clone(&self.lingering).try_acquire_owned() else { return };
         if told {
+            let drain = self.scope.draining().clone();
             self.scope.spawn(async move {
                 let _slot = slot;
-                linger(io).await;
+                drain.run_until_cancelled(linger(io)).await;
             });
         }
     }
@@ -223,6 +224,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::auth::peer::PeerKind;
     use crate::config::{Config, Listen};
 
     const SOON: Duration = Duration::from_secs(10);
@@ -299,6 +301,31 @@ mod tests {
         held.clear();
         let _client = connect(&running.path).await;
         timeout(SOON, running.accepted.recv()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_peer_whose_user_may_not_connect_reads_one_line_and_the_end() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let peer = PeerInfo::new(PeerKind::Unix { uid: 4711, pid: None });
+        let mut refused = Refused::new(Scope::new());
+        refused.send_away(Io::Unix(ours), &peer, Refusal::User, REFUSALS);
+        assert_eq!(read_all(&mut theirs).await, "not you, unix:uid=4711\n");
+    }
+
+    #[tokio::test]
+    async fn refused_peers_that_stay_are_few() {
+        let mut refused = Refused::new(Scope::new());
+        let peer = PeerInfo::new(PeerKind::Stdio);
+        let mut clients = Vec::new();
+        for _ in 0..2 * REFUSED_AT_ONCE_MAX {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            refused.send_away(Io::Unix(ours), &peer, Refusal::Limit { limit: "l", max: 1 }, REFUSALS);
+            clients.push(theirs);
+        }
+        assert_eq!(refused.scope.len(), REFUSED_AT_ONCE_MAX);
+        for client in &mut clients {
+            assert_eq!(read_all(client).await, "l 1\n");
+        }
     }
 
     #[tokio::test]

@@ -393,4 +393,40 @@ mod tests {
         timeout(SOON, stdio.read_exact(&mut got)).await.unwrap().unwrap();
         assert_eq!(&got, b"late");
     }
+    /// A library's print got between the frames. Runs in a process of its own, since the descriptors are the process's.
+    #[test]
+    fn what_is_printed_after_the_claim_goes_to_standard_error() {
+        const INNER: &str = "DSHD_TEST_STDIO";
+        const NAME: &str = "listener::stdio::tests::what_is_printed_after_the_claim_goes_to_standard_error";
+        if std::env::var_os(INNER).is_some() {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            return runtime.block_on(async {
+                let mut stdio = Stdio::claim().unwrap();
+                io::stdout().write_all(b"noise\n").unwrap();
+                let mut request = String::new();
+                stdio.read_to_string(&mut request).await.unwrap();
+                stdio.write_all(format!("answer to {request}").as_bytes()).await.unwrap();
+                stdio.shutdown().await.unwrap();
+                assert_eq!(
+                    io::stdin().read(&mut [0; 8]).unwrap(),
+                    0,
+                    "standard input is empty for all others"
+                );
+            });
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture"])
+            .env(INNER, "1")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(b"ping").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{out}{err}");
+        assert!(out.ends_with("answer to ping") && !out.contains("noise"), "{out}");
+        assert!(err.contains("noise"), "{err}");
+    }
 }
