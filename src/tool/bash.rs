@@ -52,8 +52,8 @@ struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Meta<'a> {
-    cwd: &'a Path,
+struct Meta {
+    cwd: String,
 }
 
 impl Bash {
@@ -109,7 +109,7 @@ impl Bash {
             caps: self.caps,
             directory,
         };
-        let meta = Meta { cwd: &job.directory.clone() };
+        let meta = Meta { cwd: job.directory.display().to_string() };
         let finished = process::run(job, &context.cancel).await.map_err(|error| not_started(&error))?;
         Ok(result(&finished, timeout, self.result_bytes_max).with_meta(&meta))
     }

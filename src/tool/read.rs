@@ -42,8 +42,8 @@ struct Arguments {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    path: &'a Path,
+struct Meta {
+    path: String,
     offset: u64,
     lines: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ impl Read {
             return Err(ToolOutput::failed(Failed::InvalidArguments, &text));
         }
         let total_lines = window.total();
-        let meta = Meta { path: &path, offset, lines: window.lines, total_lines };
+        let meta = Meta { path: path.display().to_string(), offset, lines: window.lines, total_lines };
         Ok(ToolOutput::ok(framed(&path, offset, &window)).with_meta(&meta))
     }
 }

@@ -1,3 +1,5 @@
+//! Commands from start to end, with real processes.
+
 use std::path::Path;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the model gets from `bash`, to the byte.
+
 use tokio_util::sync::CancellationToken;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the model gets from `read`, to the byte.
+
 use std::fs;
 use std::time::Duration;
 
