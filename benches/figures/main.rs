@@ -15,6 +15,7 @@
 
 mod daemon;
 mod machine;
+mod micro;
 mod model;
 mod process;
 mod turns;
@@ -25,6 +26,10 @@ use serde_json::{Map, Value, json};
 type Figure = (&'static str, fn() -> Value);
 
 const FIGURES: &[Figure] = &[
+    ("codec", micro::codec),
+    ("envelope", micro::envelope),
+    ("encode", micro::encode),
+    ("append", micro::append),
     ("start", process::start),
     ("memory", process::memory),
     ("turn", turns::turn),

@@ -1,6 +1,9 @@
 //! What a session is, as a fold over its events. No I/O: the actor appends an event, then applies it here. Replaying a
 //! log and living through it are the same code.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
