@@ -88,6 +88,16 @@ impl Runtime {
         Ok((provider.to_owned(), model))
     }
 
+    /// The route of who names none: (provider, model).
+    pub fn default_route(&self) -> (String, String) {
+        self.shared.providers().default_route()
+    }
+
+    /// The first storage failure, if there was one.
+    pub fn storage_failure(&self) -> Option<String> {
+        self.shared.store.failure()
+    }
+
     /// The configured models, for `models/list`.
     pub fn routes(&self) -> Vec<Route> {
         self.shared.providers().routes()
