@@ -1,0 +1,237 @@
+//! A subscription: one task that follows one session for one connection, reading on from its cursor.
+//!
+//! It waits for its own connection only: for room, for the one line of text on its way, or for the session to go on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use super::notice;
+use super::outbound::{Closed, Outbound, Slot};
+use crate::event::Seq;
+use crate::runtime::Runtime;
+use crate::session::feed::{Cursor, Next, SharedFeed};
+use crate::session::{CloseCause, SessionError, Status};
+use crate::store::PageLimit;
+
+/// A page that is read from the store for a subscriber who lags, in bytes and events.
+const PAGE: PageLimit = PageLimit { events: 1000, bytes: 256 * 1024 };
+
+/// How far a subscription has come, for those who wait for it. Shared by its task and its connection.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// One more than the last event that is queued with the status due after it; 0 before the first.
+    passed: AtomicU64,
+    ended: AtomicBool,
+    moved: Notify,
+    /// The connection's clock when an event was last sent.
+    pub(super) touched: AtomicU64,
+}
+
+impl Progress {
+    pub(super) fn at(after: Option<Seq>) -> Self {
+        Self { passed: AtomicU64::new(count(after)), ..Self::default() }
+    }
+
+    /// The last event that is queued with the status due after it.
+    pub(super) fn passed(&self) -> Option<Seq> {
+        self.passed.load(Ordering::Acquire).checked_sub(1).map(Seq)
+    }
+
+    /// Resolves when `seq` is queued with the status due after it, or the subscription has ended.
+    pub(super) async fn reached(&self, seq: Seq) {
+        self.until(|| self.passed() >= Some(seq)).await;
+    }
+
+    /// Resolves when the subscription has ended: it queues nothing more.
+    pub(super) async fn ended(&self) {
+        self.until(|| false).await;
+    }
+
+    async fn until(&self, holds: impl Fn() -> bool) {
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            if self.ended.load(Ordering::Acquire) || holds() {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    fn pass(&self, after: Option<Seq>) {
+        let passed = count(after);
+        if self.passed.load(Ordering::Relaxed) != passed {
+            self.passed.store(passed, Ordering::Release);
+            self.moved.notify_waiters();
+        }
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.moved.notify_waiters();
+    }
+}
+
+fn count(after: Option<Seq>) -> u64 {
+    after.map_or(0, |seq| seq.0 + 1)
+}
+
+/// What the subscriptions of one connection share.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) runtime: Runtime,
+    pub(super) outbound: Outbound,
+    /// Readers of the store at once, of all connections.
+    pub(super) readers: Arc<Semaphore>,
+    /// One page of the connection's laggards is in memory at once.
+    pub(super) page: Arc<Semaphore>,
+    /// Counts events sent on the connection: tells which subscription is idle longest.
+    pub(super) clock: Arc<AtomicU64>,
+    /// Subscriptions end once they have caught up.
+    pub(super) draining: CancellationToken,
+}
+
+/// One session followed by one connection.
+pub(super) struct Subscription {
+    pub(super) common: Common,
+    pub(super) feed: SharedFeed,
+    pub(super) cursor: Cursor,
+    pub(super) progress: Arc<Progress>,
+    pub(super) slot: Arc<Slot>,
+}
+
+/// How a step went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// Ask again.
+    More,
+    /// Nothing to send now.
+    Idle,
+    /// The session ended for its subscribers.
+    End(CloseCause),
+}
+
+impl Subscription {
+    /// Follows until the session ends, the connection closes or drains, or the caller drops this.
+    pub(super) async fn run(mut self) {
+        // A closed connection ends its subscriptions; there is nobody to tell.
+        if let Ok(Some(cause)) = self.pump().await {
+            let line = notice::closed(self.feed.session(), cause);
+            let _ = self.common.outbound.notice(line).await;
+        }
+    }
+
+    /// Why the session ended; `None`: the connection drains and all is sent.
+    async fn pump(&mut self) -> Result<Option<CloseCause>, Closed> {
+        let feed = Arc::clone(&self.feed);
+        loop {
+            match self.step().await? {
+                Flow::More => continue,
+                Flow::End(cause) => return Ok(Some(cause)),
+                Flow::Idle => {}
+            }
+            // Asked again once a change can't be missed any more.
+            let mut changed = std::pin::pin!(feed.changed());
+            changed.as_mut().enable();
+            match self.step().await? {
+                Flow::More => continue,
+                Flow::End(cause) => return Ok(Some(cause)),
+                Flow::Idle => {}
+            }
+            let congested = !self.common.outbound.has_room();
+            let draining = self.common.draining.is_cancelled();
+            if draining && !congested && self.slot.is_free() {
+                return Ok(None);
+            }
+            tokio::select! {
+                () = changed => {}
+                () = self.slot.freed() => {}
+                room = self.common.outbound.room(1), if congested => drop(room?),
+                () = self.common.draining.cancelled(), if !draining => {}
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Flow, Closed> {
+        // Text is asked for when there is room for it: whoever waits gets it longer, not older.
+        let delta_allowed = self.slot.is_free() && self.common.outbound.has_room();
+        match self.feed.next(&mut self.cursor, delta_allowed) {
+            Next::Event { seq, line } => {
+                // Those before this one are queued, with the statuses due after them.
+                self.progress.pass(seq.0.checked_sub(1).map(Seq));
+                self.send(line).await?;
+            }
+            Next::Status(status) => self.tell(status).await?,
+            Next::Delta(line) => {
+                self.progress.pass(self.cursor.after());
+                let slot = self.slot.take();
+                let room = self.common.outbound.room(line.len()).await?;
+                self.common.outbound.push(line, room, Some(slot))?;
+            }
+            Next::FromStore { after, until } => {
+                self.progress.pass(after);
+                if let Some(cause) = self.catch_up(after, until).await? {
+                    return Ok(Flow::End(cause));
+                }
+            }
+            Next::Wait => {
+                self.progress.pass(self.cursor.after());
+                return Ok(Flow::Idle);
+            }
+            Next::Ended(cause) => {
+                self.progress.pass(self.cursor.after());
+                return Ok(Flow::End(cause));
+            }
+        }
+        Ok(Flow::More)
+    }
+
+    async fn send(&mut self, line: Bytes) -> Result<(), Closed> {
+        let room = self.common.outbound.room(line.len()).await?;
+        self.progress.touched.store(self.common.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.common.outbound.push(line, room, None)
+    }
+
+    async fn tell(&self, status: Status) -> Result<(), Closed> {
+        self.common.outbound.notice(notice::status(self.feed.session(), status)).await
+    }
+
+    /// Sends one page from the store. Says why the subscription ends when there is none to be had.
+    async fn catch_up(&mut self, after: Option<Seq>, until: Seq) -> Result<Option<CloseCause>, Closed> {
+        let page_permit = self.common.page.clone().acquire_owned().await.map_err(|_| Closed)?;
+        let read = {
+            let _reader = self.common.readers.acquire().await.map_err(|_| Closed)?;
+            self.common.runtime.read(self.feed.session(), after, PAGE).await
+        };
+        let lines = match read {
+            Ok((page, _)) => page.lines,
+            Err(error) => return Ok(Some(self.unreadable(&error))),
+        };
+        if lines.is_empty() {
+            tracing::error!(session = %self.feed.session(), ?after, %until, "told events are not in the log");
+            return Ok(Some(CloseCause::StorageFailed));
+        }
+        for line in lines.into_iter().take_while(|line| line.seq <= until) {
+            let status = self.cursor.take_stored(&line);
+            self.send(self.feed.line_of(&line)).await?;
+            if let Some(status) = status {
+                self.tell(status).await?;
+            }
+        }
+        drop(page_permit);
+        Ok(None)
+    }
+
+    fn unreadable(&self, error: &SessionError) -> CloseCause {
+        tracing::warn!(session = %self.feed.session(), %error, "a subscriber can't be caught up");
+        if matches!(error, SessionError::NotFound(_)) {
+            CloseCause::Closed
+        } else {
+            CloseCause::StorageFailed
+        }
+    }
+}

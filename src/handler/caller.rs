@@ -1,0 +1,233 @@
+//! Whom a handler works for: one connection, what it may do, and what its `initialize` bound to it.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use futures_util::FutureExt;
+use tokio_util::task::TaskTracker;
+
+use super::follow::Follow;
+use super::shared::Shared;
+use crate::auth::Scope;
+use crate::event::{MessageId, PermissionMode, SessionId};
+use crate::protocol::{ClientInfo, Completion, OnDisconnect, SessionScope, WhenBusy};
+use crate::rpc::{ErrorKind, RpcError};
+use crate::session::{Answer, NewSession, Settled};
+
+/// What a client that says nothing gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// When prompts are answered.
+    pub completion: Completion,
+    /// What becomes of prompts while a turn runs.
+    pub when_busy: WhenBusy,
+    /// Whose events it hears.
+    pub sessions: SessionScope,
+    /// Whether it gets text while it is written.
+    pub deltas: bool,
+    /// What becomes of its turns when it ends.
+    pub on_disconnect: OnDisconnect,
+    /// The in-flight limit is not below this.
+    pub in_flight_min: usize,
+    /// A route without its key is taken, and fails when a turn needs it.
+    pub keyless_routes: bool,
+    /// `shutdown` ends the process.
+    pub owns_process: bool,
+}
+
+impl Defaults {
+    /// For clients of sockets.
+    pub fn sockets() -> Self {
+        Self {
+            completion: Completion::Settled,
+            when_busy: WhenBusy::Reject,
+            sessions: SessionScope::Own,
+            deltas: true,
+            on_disconnect: OnDisconnect::Keep,
+            in_flight_min: 0,
+            keyless_routes: false,
+            owns_process: false,
+        }
+    }
+
+    /// For the client of stdio.
+    pub fn stdio() -> Self {
+        Self { on_disconnect: OnDisconnect::Abort, owns_process: true, ..Self::sockets() }
+    }
+
+    /// For official SDKs, on stdio (docs/protocol.md, section 9).
+    pub fn sdk(deltas: bool) -> Self {
+        Self {
+            completion: Completion::Receipt,
+            when_busy: WhenBusy::Queue,
+            sessions: SessionScope::All,
+            deltas,
+            in_flight_min: 1024,
+            keyless_routes: true,
+            ..Self::stdio()
+        }
+    }
+}
+
+/// What `initialize` bound to a connection.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// Directory of the sessions that it makes.
+    pub cwd: Option<PathBuf>,
+    /// Their provider.
+    pub provider: String,
+    /// Their model.
+    pub model: String,
+    /// Their output limit in tokens.
+    pub max_tokens: Option<u64>,
+    /// How hard they think.
+    pub reasoning_effort: Option<String>,
+    /// What their agents may touch.
+    pub permission_mode: Option<PermissionMode>,
+    /// When prompts are answered.
+    pub completion: Completion,
+    /// What becomes of prompts while a turn runs.
+    pub when_busy: WhenBusy,
+    /// Whether it gets text while it is written.
+    pub deltas: bool,
+    /// What becomes of its turns when it ends.
+    pub on_disconnect: OnDisconnect,
+    /// Who it is.
+    pub client: Option<ClientInfo>,
+}
+
+impl Bound {
+    /// What a session is made with.
+    pub fn new_session(&self) -> NewSession {
+        NewSession {
+            cwd: self.cwd.clone(),
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            max_tokens: self.max_tokens,
+            reasoning_effort: self.reasoning_effort.clone(),
+            permission_mode: self.permission_mode,
+        }
+    }
+}
+
+/// One connection, as handlers see it.
+pub struct Caller {
+    /// What all connections share.
+    pub shared: Arc<Shared>,
+    /// What it gets when it says nothing.
+    pub defaults: Defaults,
+    /// Its number.
+    pub connection: u64,
+    /// What it may do.
+    pub scope: Scope,
+    /// Its subscriptions.
+    pub follows: Arc<dyn Follow>,
+    /// Its requests that may be making a session.
+    pub creations: TaskTracker,
+    bound: OnceLock<Bound>,
+    created: Mutex<HashSet<SessionId>>,
+    prompts: Mutex<HashMap<MessageId, Prompt>>,
+}
+
+/// A prompt of this connection whose turn has not ended, as far as is known.
+struct Prompt {
+    session: SessionId,
+    /// Where nobody waits for the end: tells it when looked at.
+    settled: Option<Answer<Settled>>,
+}
+
+impl Caller {
+    /// A connection that has said nothing yet.
+    pub fn new(
+        shared: Arc<Shared>,
+        defaults: Defaults,
+        connection: u64,
+        scope: Scope,
+        follows: Arc<dyn Follow>,
+    ) -> Self {
+        Self {
+            shared,
+            defaults,
+            connection,
+            scope,
+            follows,
+            creations: TaskTracker::new(),
+            bound: OnceLock::new(),
+            created: Mutex::default(),
+            prompts: Mutex::default(),
+        }
+    }
+
+    /// What `initialize` bound.
+    ///
+    /// # Errors
+    /// `not_initialized`.
+    pub fn bound(&self) -> Result<&Bound, RpcError> {
+        self.bound.get().ok_or_else(|| {
+            RpcError::new(ErrorKind::NotInitialized, "send initialize first; it binds this connection")
+        })
+    }
+
+    /// Binds what `initialize` says, once.
+    ///
+    /// # Errors
+    /// `already_initialized`.
+    pub fn bind(&self, bound: Bound) -> Result<(), RpcError> {
+        self.bound.set(bound).map_err(|_| {
+            RpcError::new(ErrorKind::AlreadyInitialized, "this connection is initialized already")
+        })
+    }
+
+    /// The connection made a session.
+    pub fn created(&self, session: &SessionId) {
+        let max = self.shared.config.borrow().limits.loaded_sessions;
+        let mut created = lock(&self.created);
+        if created.len() >= max {
+            // Those that have left memory have nothing to dispose of.
+            created.retain(|session| self.shared.runtime.loaded_feed(session).is_some());
+        }
+        created.insert(session.clone());
+    }
+
+    /// The sessions that the connection made.
+    pub fn take_created(&self) -> HashSet<SessionId> {
+        std::mem::take(&mut lock(&self.created))
+    }
+
+    /// A prompt of this connection is in the log. `settled`: tells its end, where nobody else waits for that.
+    pub fn prompted(&self, message_id: &MessageId, session: &SessionId, settled: Option<Answer<Settled>>) {
+        let mut prompts = lock(&self.prompts);
+        prompts.retain(|_, prompt| !prompt.has_settled());
+        prompts.insert(message_id.clone(), Prompt { session: session.clone(), settled });
+    }
+
+    /// A prompt's turn has ended.
+    pub fn settled(&self, message_id: &MessageId) {
+        lock(&self.prompts).remove(message_id);
+    }
+
+    /// The connection is gone: what its `initialize` said becomes of its turns.
+    pub fn disconnected(&self) {
+        let keep = self.bound.get().is_none_or(|bound| bound.on_disconnect == OnDisconnect::Keep);
+        let prompts = std::mem::take(&mut *lock(&self.prompts));
+        if keep {
+            return;
+        }
+        // A session that is not running drops a cancel of a queued prompt's own; nobody waits for the answers.
+        for (message_id, prompt) in prompts {
+            drop(self.shared.runtime.cancel(&prompt.session, Some(message_id)));
+        }
+    }
+}
+
+impl Prompt {
+    fn has_settled(&mut self) -> bool {
+        self.settled.as_mut().is_some_and(|settled| settled.now_or_never().is_some())
+    }
+}
+
+/// The maps are whole between any two statements that could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,153 @@
+//! `initialize`: binds directory, route and manners to this connection alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::to_raw_value;
+
+use super::caller::{Bound, Caller};
+use super::{Outcome, Started, invalid};
+use crate::auth::Scope;
+use crate::config::Limits;
+use crate::protocol::{
+    InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION, WhenBusy,
+};
+use crate::rpc::{ErrorKind, RpcError};
+
+/// What this server can do beyond the protocol that it is compatible with.
+const CAPABILITIES: &[&str] = &[
+    "session/cancel",
+    "session/create",
+    "session/resume",
+    "session/subscribe",
+    "session/read",
+    "session/list",
+    "session/queue",
+    "session/wait",
+    "session/close",
+    "deltas",
+    "idempotency-keys",
+];
+
+/// `[limits]` that a client may want to know.
+#[derive(Serialize)]
+struct LimitsInfo {
+    line_bytes: usize,
+    in_flight: usize,
+    outbound_bytes: usize,
+    subscriptions: usize,
+    event_bytes: usize,
+    message_bytes: usize,
+}
+
+/// Serves it at once: a request behind it sees an initialized connection.
+///
+/// # Errors
+/// `invalid_params`, `provider_unavailable`, `permission_denied`, `already_initialized`.
+pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, RpcError> {
+    if caller.bound().is_ok() {
+        return Err(RpcError::new(ErrorKind::AlreadyInitialized, "this connection is initialized already"));
+    }
+    let defaults = caller.defaults;
+    let sessions = params.sessions.unwrap_or(match caller.scope {
+        Scope::Control => defaults.sessions,
+        Scope::Observe => SessionScope::Own,
+    });
+    if sessions == SessionScope::All && !caller.scope.allows(Scope::Control) {
+        let message = "sessions \"all\" needs the scope control";
+        return Err(RpcError::new(ErrorKind::PermissionDenied, message).with("scope", &Scope::Control));
+    }
+    let cwd = params.cwd.as_deref().map(directory).transpose()?;
+    let (provider, model) = route(caller, params.provider.as_deref(), params.model.as_deref())?;
+    let bound = Bound {
+        cwd,
+        provider,
+        model,
+        max_tokens: params.max_tokens.map(|tokens| tokens.0),
+        reasoning_effort: params.reasoning_effort,
+        permission_mode: params.permission_mode.map(Into::into),
+        completion: params.completion.unwrap_or(defaults.completion),
+        when_busy: accept_when_busy(params.when_busy.unwrap_or(defaults.when_busy))?,
+        deltas: params.deltas.unwrap_or(defaults.deltas),
+        on_disconnect: params.on_disconnect.unwrap_or(defaults.on_disconnect),
+        client: params.client,
+    };
+    let limits = limits(caller, &caller.shared.config.borrow().limits)?;
+    let result = InitializeResult {
+        server_info: ServerInfo {
+            name: SERVER_NAME.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        protocol_version: VERSION,
+        capabilities: CAPABILITIES.iter().map(|&name| name.to_owned()).collect(),
+        limits,
+        connection_id: super::connection_id(caller.connection),
+        route: RouteInfo { provider: bound.provider.clone(), model: bound.model.clone() },
+    };
+    let (deltas, outcome) = (bound.deltas, Outcome::of(&result)?);
+    caller.bind(bound)?;
+    if sessions == SessionScope::All {
+        caller.follows.begin_all(deltas);
+    }
+    Ok(Started::Now(Ok(outcome)))
+}
+
+/// Checks a route, filling in the configured defaults: (provider, model).
+///
+/// # Errors
+/// `provider_unavailable`.
+pub(super) fn route(
+    caller: &Caller,
+    provider: Option<&str>,
+    model: Option<&str>,
+) -> Result<(String, String), RpcError> {
+    let runtime = &caller.shared.runtime;
+    runtime.route(provider, model).or_else(|error| {
+        let (default_provider, default_model) = runtime.default_route();
+        let provider = provider.unwrap_or(&default_provider);
+        if caller.defaults.keyless_routes && runtime.routes().iter().any(|route| route.provider == provider) {
+            return Ok((provider.to_owned(), model.map_or(default_model, str::to_owned)));
+        }
+        Err(error.into())
+    })
+}
+
+/// A directory that a client names: absolute and there.
+///
+/// # Errors
+/// `invalid_params`.
+pub(super) fn directory(text: &str) -> Result<PathBuf, RpcError> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() {
+        return Err(invalid("cwd", &format!("expected an absolute path, got {text:?}")));
+    }
+    match path.canonicalize() {
+        Ok(path) if path.is_dir() => Ok(path),
+        Ok(_) => Err(invalid("cwd", &format!("{text} is not a directory"))),
+        Err(error) => Err(invalid("cwd", &format!("{text} can't be used: {error}"))),
+    }
+}
+
+/// Steering comes later; until then it is refused where it is asked for.
+///
+/// # Errors
+/// `invalid_params`.
+pub(super) fn accept_when_busy(when_busy: WhenBusy) -> Result<WhenBusy, RpcError> {
+    match when_busy {
+        WhenBusy::Reject | WhenBusy::Queue => Ok(when_busy),
+        WhenBusy::Steer => Err(invalid("whenBusy", "this version takes \"reject\" and \"queue\"")),
+    }
+}
+
+fn limits(caller: &Caller, limits: &Limits) -> Result<Box<serde_json::value::RawValue>, RpcError> {
+    let info = LimitsInfo {
+        line_bytes: limits.line_bytes.bytes(),
+        in_flight: limits.in_flight.max(caller.defaults.in_flight_min),
+        outbound_bytes: limits.outbound_bytes.bytes(),
+        subscriptions: limits.subscriptions,
+        event_bytes: limits.event_bytes.bytes(),
+        message_bytes: limits.message_bytes.bytes(),
+    };
+    to_raw_value(&info).map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string()))
+}

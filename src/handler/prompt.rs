@@ -1,0 +1,107 @@
+//! `session/prompt`: says something to an agent.
+
+use std::sync::Arc;
+
+use super::caller::{Bound, Caller};
+use super::follow::Hold;
+use super::{Outcome, Started, invalid};
+use crate::event::{Block, Seq, SessionId, TurnEndReason};
+use crate::protocol::{
+    Completion, ContentBlock, PromptParams, Receipt, SettledPrompt, SettledStatus, WhenBusy,
+};
+use crate::rpc::RpcError;
+use crate::session::feed::Start;
+use crate::session::{self, Accepted, PromptRequest, PromptTicket, Settled};
+
+/// Submits the prompt. The reply waits for stable storage or for the turn's end, as the connection chose.
+///
+/// # Errors
+/// `invalid_params`, `limit_exceeded`, `shutting_down`; what the session says comes later.
+pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcError> {
+    let bound = caller.bound()?;
+    let content = content(params.content_blocks)?;
+    let request = PromptRequest {
+        content,
+        when_busy: when_busy(bound, params.when_busy)?,
+        idempotency_key: params.idempotency_key,
+    };
+    let session = params.session_id;
+    caller.follows.has_place(&session)?;
+    let mut turn = caller.follows.turn(&session);
+    let creation = caller.creations.token();
+    let ticket = caller.shared.runtime.prompt(&session, bound.new_session(), request)?;
+    let (completion, deltas) = (bound.completion, bound.deltas);
+    let caller = Arc::clone(caller);
+    Ok(Started::later(async move {
+        let PromptTicket { accepted, durable, settled } = ticket;
+        // Only what is waited for is asked of the session.
+        let (durable, settled) = match completion {
+            Completion::Receipt => (Some(durable), settled),
+            Completion::Settled => (None, settled),
+        };
+        let accepted = accepted.await;
+        turn.comes().await;
+        let accepted = accepted?;
+        follow(&caller, &session, &accepted, deltas).await;
+        drop((turn, creation));
+        if let Some(durable) = durable {
+            caller.prompted(&accepted.message_id, &session, Some(settled));
+            durable.await?;
+            return Ok(Outcome::of(&Receipt { message_id: accepted.message_id })?.after(accepted.after));
+        }
+        caller.prompted(&accepted.message_id, &session, None);
+        let settled = settled.await;
+        caller.settled(&accepted.message_id);
+        reply(&caller, settled?)
+    }))
+}
+
+/// Follows the session from the first event of this request, or from now when it appended none.
+async fn follow(caller: &Caller, session: &SessionId, accepted: &Accepted, deltas: bool) {
+    if accepted.first_seq == Some(Seq(0)) {
+        caller.created(session);
+    }
+    let start = accepted.first_seq.map_or(Start::Now, |first| Start::Here(first.0.checked_sub(1).map(Seq)));
+    match caller.shared.runtime.feed(session).await {
+        Ok(feed) => {
+            if let Ok(cursor) = feed.cursor(start, deltas) {
+                caller.follows.begin(feed, cursor, Hold::Implicit);
+            }
+        }
+        // It was closed meanwhile: there is nothing to follow, and the reply says so.
+        Err(error) => tracing::debug!(%session, %error, "a prompted session can't be followed"),
+    }
+}
+
+fn reply(caller: &Caller, settled: Settled) -> Result<Outcome, RpcError> {
+    let max_tokens_as_success = caller.shared.config.borrow().sessions.max_tokens_as_success;
+    let status = match settled.reason {
+        TurnEndReason::Completed => SettledStatus::Ok,
+        TurnEndReason::MaxTokens if max_tokens_as_success => SettledStatus::Ok,
+        TurnEndReason::Aborted { .. } => SettledStatus::Aborted,
+        TurnEndReason::MaxTokens
+        | TurnEndReason::Error { .. }
+        | TurnEndReason::Blocked
+        | TurnEndReason::Interrupted => SettledStatus::Error,
+    };
+    let result = SettledPrompt { message_id: settled.message_id, status, reason: settled.reason };
+    Ok(Outcome::of(&result)?.after(settled.after))
+}
+
+fn content(blocks: Vec<ContentBlock>) -> Result<Vec<Block>, RpcError> {
+    if blocks.is_empty() {
+        return Err(invalid("contentBlocks", "expected one block or more"));
+    }
+    let block = |block| match block {
+        ContentBlock::Text { text } => Ok(Block::Text { text }),
+        ContentBlock::Image { .. } => Err(invalid("contentBlocks", "this version takes text, not images")),
+    };
+    blocks.into_iter().map(block).collect()
+}
+
+fn when_busy(bound: &Bound, asked: Option<WhenBusy>) -> Result<session::WhenBusy, RpcError> {
+    match super::initialize::accept_when_busy(asked.unwrap_or(bound.when_busy))? {
+        WhenBusy::Queue => Ok(session::WhenBusy::Queue),
+        WhenBusy::Reject | WhenBusy::Steer => Ok(session::WhenBusy::Reject),
+    }
+}

@@ -1,0 +1,70 @@
+//! `server/status`: how the daemon is.
+
+use std::sync::Arc;
+
+use serde_json::value::to_raw_value;
+
+use super::caller::Caller;
+use super::{Started, wire_status};
+use crate::protocol::{Counts, LastSeq, SessionState, SessionStatus, StatusResult, VERSION};
+use crate::rpc::{ErrorKind, RpcError};
+
+/// Tells it.
+///
+/// # Errors
+/// None that can happen.
+pub fn start(caller: &Arc<Caller>) -> Result<Started, RpcError> {
+    let shared = &caller.shared;
+    let sessions: Vec<SessionState> = shared.runtime.loaded().into_iter().map(state).collect();
+    let connections = shared.connections();
+    let limits = to_raw_value(&shared.config.borrow().limits)
+        .map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string()))?;
+    let counts = Counts {
+        connections: connections.len(),
+        in_flight: shared.in_flight_count(),
+        sessions_loaded: sessions.len(),
+        turns_running: sessions.iter().filter(|session| session.status == SessionStatus::Running).count(),
+        memory_bytes: resident_bytes().unwrap_or(0),
+    };
+    Ok(Started::now(&StatusResult {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol_version: VERSION,
+        phase: shared.phase.borrow().wire(),
+        pid: std::process::id(),
+        uptime_ms: u64::try_from(shared.uptime().as_millis()).unwrap_or(u64::MAX),
+        data_dir: shared.place.data_dir.display().to_string(),
+        listeners: shared.place.listeners.clone(),
+        counts,
+        limits,
+        storage_failure: shared.runtime.storage_failure(),
+        keys: shared.place.keys.clone(),
+        connections,
+        sessions,
+    }))
+}
+
+fn state(session: crate::runtime::SessionState) -> SessionState {
+    SessionState {
+        session_id: session.id,
+        status: wire_status(session.status),
+        epoch: session.position.epoch,
+        last_seq: LastSeq(session.position.last),
+    }
+}
+
+/// The process's resident memory, where the system tells.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    kib.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_memory() {
+        assert!(resident_bytes().unwrap() > 100 * 1024);
+    }
+}

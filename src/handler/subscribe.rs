@@ -1,0 +1,75 @@
+//! `session/subscribe` and `session/unsubscribe`: following a session, live and from its past.
+
+use std::sync::Arc;
+
+use super::caller::Caller;
+use super::follow::Hold;
+use super::{Following, Outcome, Started, Then, invalid, wire_status};
+use crate::event::Epoch;
+use crate::protocol::{LastSeq, SessionParams, Since, SubscribeParams, SubscribeResult};
+use crate::rpc::RpcError;
+use crate::session::feed::Start;
+
+/// Begins a subscription once the reply is queued. On a session that is followed already, `since` starts over from
+/// there; without it nothing changes.
+///
+/// # Errors
+/// `invalid_params`, `limit_exceeded`.
+pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, RpcError> {
+    let deltas = caller.bound()?.deltas;
+    let from = from(params.since, params.epoch)?;
+    let session = params.session_id;
+    caller.follows.has_place(&session)?;
+    let mut turn = caller.follows.turn(&session);
+    let feed = caller.shared.runtime.feed(&session);
+    let caller = Arc::clone(caller);
+    Ok(Started::later(async move {
+        let feed = feed.await?;
+        turn.comes().await;
+        if from == Start::Now && caller.follows.follows(&feed, true) {
+            let (position, status) = feed.position();
+            let result = SubscribeResult {
+                epoch: position.epoch,
+                last_seq: LastSeq(position.last),
+                status: wire_status(status),
+            };
+            return Outcome::of(&result);
+        }
+        // Checked before the old subscription ends: a wrong cursor changes nothing.
+        feed.cursor(from, deltas)?;
+        caller.follows.stop(&session).await;
+        let cursor = feed.cursor(from, deltas)?;
+        let position = feed.position().0;
+        let last = if from == Start::Now { cursor.after() } else { position.last };
+        let result = SubscribeResult {
+            epoch: position.epoch,
+            last_seq: LastSeq(last),
+            status: wire_status(cursor.told()),
+        };
+        let following = Following { feed, cursor, hold: Hold::Explicit, turn };
+        Ok(Outcome::of(&result)?.then(Then::Follow(Box::new(following))))
+    }))
+}
+
+/// Ends a subscription.
+///
+/// # Errors
+/// None at once.
+pub fn stop(caller: &Arc<Caller>, params: SessionParams) -> Result<Started, RpcError> {
+    let mut turn = caller.follows.turn(&params.session_id);
+    let caller = Arc::clone(caller);
+    Ok(Started::later(async move {
+        turn.comes().await;
+        caller.follows.stop(&params.session_id).await;
+        Outcome::empty()
+    }))
+}
+
+fn from(since: Option<Since>, epoch: Option<Epoch>) -> Result<Start, RpcError> {
+    match (since, epoch) {
+        (None, _) => Ok(Start::Now),
+        (Some(LastSeq(None)), _) => Ok(Start::Beginning),
+        (Some(LastSeq(Some(seq))), Some(epoch)) => Ok(Start::After(epoch, seq)),
+        (Some(LastSeq(Some(_))), None) => Err(invalid("epoch", "required with since, unless since is -1")),
+    }
+}
