@@ -3,6 +3,10 @@
 //! The trait names no path and no file, so that a distributed engine can stand behind it. A log opened for writing is
 //! a lease: nobody else writes it meanwhile, in this process or another. Reading never takes the lease.
 
+pub mod file;
+pub mod memory;
+mod record;
+
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};

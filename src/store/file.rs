@@ -1,0 +1,318 @@
+//! Logs as files: JSON lines, one writer each, group commit, recovery.
+//!
+//! `<data>/sessions/<aa>/<sha256 of the id>/log.jsonl`, 0600 in 0700; beside it `lock`, whose flock is the lease, so
+//! that several processes may share a data directory. Nothing here is on the hot path of text: a turn appends some
+//! twenty lines.
+
+mod disk;
+mod list;
+mod log;
+mod maps;
+mod scan;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, mpsc};
+
+use self::disk::Disk;
+use self::list::Summaries;
+use self::log::{FileLog, Lease, SharedMap};
+use self::maps::Maps;
+use self::scan::Lines;
+use self::sync::{Syncable, Syncer};
+use super::record::{self, Record};
+use super::{
+    Extent, Header, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
+};
+use crate::event::{Seq, SessionEvent, SessionId};
+
+/// Who may read the disk at once.
+const READERS_MAX: usize = 8;
+
+/// Events of one batch of a replay.
+const REPLAY_BATCH_EVENTS: usize = 256;
+
+/// Logs in a data directory. Cheap to clone.
+#[derive(Clone)]
+pub struct FileStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    sessions: PathBuf,
+    syncer: Arc<Syncer>,
+    maps: Maps,
+    summaries: Summaries,
+    readers: Arc<Semaphore>,
+}
+
+impl FileStore {
+    /// Opens the store in a data directory, which is made when missing.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`] when the directory can't be made.
+    pub fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        Self::with_disk(data_dir, Disk::default())
+    }
+
+    fn with_disk(data_dir: &Path, disk: Disk) -> Result<Self, StoreError> {
+        let sessions = data_dir.join("sessions");
+        log::make_private(&sessions).map_err(|error| failed(&sessions, &error))?;
+        let inner = Inner {
+            sessions,
+            syncer: Syncer::new(disk),
+            maps: Maps::default(),
+            summaries: Summaries::default(),
+            readers: Arc::new(Semaphore::new(READERS_MAX)),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Runs work that reads the disk: at most eight at once, never on the runtime's own threads.
+    fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            let _permit = inner.readers.clone().acquire_owned().await;
+            let worked = tokio::task::spawn_blocking(move || work(&inner)).await;
+            worked.unwrap_or_else(|error| Err(StoreError::Failed(format!("a reader panicked: {error}"))))
+        })
+    }
+}
+
+impl SessionStore for FileStore {
+    fn create(&self, header: Header) -> BoxFuture<'_, Result<Box<dyn SessionLog>, StoreError>> {
+        self.reading(move |inner| inner.create(&header))
+    }
+
+    fn open(
+        &self,
+        id: &SessionId,
+        replay: mpsc::Sender<Vec<SessionEvent>>,
+    ) -> BoxFuture<'_, Result<Opened, StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.open(&id, &replay))
+    }
+
+    fn extent(&self, id: &SessionId) -> BoxFuture<'_, Result<Extent, StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.map(&id).map(|(_, map)| lock(&map).extent.clone()))
+    }
+
+    fn read(
+        &self,
+        id: &SessionId,
+        after: Option<Seq>,
+        limit: PageLimit,
+    ) -> BoxFuture<'_, Result<Page, StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.read(&id, after, limit))
+    }
+
+    fn header(&self, id: &SessionId) -> BoxFuture<'_, Result<Header, StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| {
+            let path = inner.directory(&id).join("log.jsonl");
+            let file = open_log(&path)?;
+            let header = scan::read_header(&file, &path.display().to_string())?;
+            header.map(|(header, _)| header).ok_or(StoreError::NotFound)
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>> {
+        self.reading(|inner| {
+            inner.summaries.list(&inner.sessions).map_err(|error| failed(&inner.sessions, &error))
+        })
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.inner.syncer.failure()
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        let barriers = self.inner.maps.syncables().into_iter().map(|log| self.inner.syncer.barrier(&log));
+        let barriers: Vec<_> = barriers.collect();
+        Box::pin(async move {
+            for done in futures_util::future::join_all(barriers).await {
+                done?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    fn directory(&self, id: &SessionId) -> PathBuf {
+        let digest = Sha256::digest(id.as_str().as_bytes());
+        let name = digest.iter().fold(String::with_capacity(64), |mut name, byte| {
+            use std::fmt::Write as _;
+            let _ = write!(name, "{byte:02x}");
+            name
+        });
+        self.sessions.join(&name[..2]).join(&name)
+    }
+
+    fn create(&self, header: &Header) -> Result<Box<dyn SessionLog>, StoreError> {
+        let directory = self.directory(&header.id);
+        let path = directory.join("log.jsonl");
+        let fail = |error: io::Error| failed(&path, &error);
+        if let Some(reason) = self.syncer.failure() {
+            return Err(StoreError::Failed(reason));
+        }
+        let shelf = directory.parent().unwrap_or(&self.sessions);
+        log::make_private(shelf).and_then(|()| log::make_private(&directory)).map_err(fail)?;
+        let lease = Lease::take(&directory)?;
+        let file = log::open_private(&path, true).map_err(fail)?;
+        if scan::read_header(&file, &path.display().to_string())?.is_some() {
+            return Err(StoreError::Exists);
+        }
+        file.set_len(0).map_err(fail)?;
+        let mut line = Vec::new();
+        record::seal_header(header, &mut line).map_err(|error| StoreError::Failed(error.to_string()))?;
+        self.syncer.disk().write(&file, &line).map_err(fail)?;
+        let map = scan::Map { end: line.len() as u64, ..scan::Map::default() };
+        let fresh = vec![directory.clone(), shelf.to_path_buf(), self.sessions.clone()];
+        Ok(Box::new(self.leased(&header.id, file, map, fresh, lease, path)))
+    }
+
+    fn open(&self, id: &SessionId, replay: &mpsc::Sender<Vec<SessionEvent>>) -> Result<Opened, StoreError> {
+        let directory = self.directory(id);
+        let path = directory.join("log.jsonl");
+        if !path.exists() {
+            return Err(StoreError::NotFound);
+        }
+        let lease = Lease::take(&directory)?;
+        let file = log::open_private(&path, false).map_err(|error| failed(&path, &error))?;
+        let name = path.display().to_string();
+        let (header, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
+        let mut map = scan::Map { end: start, ..scan::Map::default() };
+        let mut batch = Vec::new();
+        map.read_on(&file, |json| {
+            batch.push(SessionEvent::decode(json).map_err(|error| error.to_string())?);
+            if batch.len() >= REPLAY_BATCH_EVENTS {
+                // Who went away needs no replay; the opening goes on.
+                let _ = replay.blocking_send(std::mem::take(&mut batch));
+            }
+            Ok(())
+        })
+        .map_err(|error| failed(&path, &error))?;
+        refuse_damage(&map, &name)?;
+        let _ = replay.blocking_send(batch);
+        let length = file.metadata().map_err(|error| failed(&path, &error))?.len();
+        let cut_bytes = length.saturating_sub(map.end);
+        if cut_bytes > 0 {
+            self.syncer.disk().truncate(&file, map.end).map_err(|error| failed(&path, &error))?;
+        }
+        let extent = map.extent.clone();
+        let log = Box::new(self.leased(id, file, map, Vec::new(), lease, path));
+        Ok(Opened { log, header, extent, cut_bytes })
+    }
+
+    fn leased(
+        &self,
+        id: &SessionId,
+        file: File,
+        map: scan::Map,
+        fresh: Vec<PathBuf>,
+        lease: Lease,
+        path: PathBuf,
+    ) -> FileLog {
+        let appended = Seq::following(map.extent.last).0;
+        let syncable = Arc::new(Syncable::new(file, appended, fresh));
+        let map = self.maps.lease(id, map, &syncable);
+        FileLog::new(self.syncer.clone(), syncable, map, lease, path)
+    }
+
+    /// A log's file and what is known of its lines, brought up to date.
+    fn map(&self, id: &SessionId) -> Result<(File, SharedMap), StoreError> {
+        let path = self.directory(id).join("log.jsonl");
+        let file = open_log(&path)?;
+        if let Some(map) = self.maps.leased(id) {
+            return Ok((file, map));
+        }
+        let name = path.display().to_string();
+        let length = file.metadata().map_err(|error| failed(&path, &error))?.len();
+        let map = self.maps.known(id);
+        {
+            let mut map = lock(&map);
+            if map.end == 0 || map.end > length {
+                let (_, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
+                *map = scan::Map { end: start, ..scan::Map::default() };
+            }
+            map.read_on(&file, |_| Ok(())).map_err(|error| failed(&path, &error))?;
+            refuse_damage(&map, &name)?;
+        }
+        Ok((file, map))
+    }
+
+    fn read(&self, id: &SessionId, after: Option<Seq>, limit: PageLimit) -> Result<Page, StoreError> {
+        let (file, map) = self.map(id)?;
+        let map = lock(&map).clone();
+        let first = Seq::following(after);
+        let (Some(offset), Some(last)) = (map.offset_before(first), map.extent.last) else {
+            return Ok(Page::default());
+        };
+        let fail = |error: io::Error| StoreError::Failed(format!("session {id}: {error}"));
+        let mut lines = Lines::new(&file, offset);
+        let (mut page, mut bytes) = (Page::default(), 0);
+        while let Some(line) = lines.next().map_err(fail)? {
+            let record = Record::open(line.bytes).filter(|_| line.whole);
+            let Some((record, seq)) = record.and_then(|record| record.seq().map(|seq| (record, seq))) else {
+                break;
+            };
+            if seq > last {
+                break;
+            }
+            if seq < first {
+                continue;
+            }
+            let json = Bytes::from(record.json());
+            if !page.lines.is_empty()
+                && (page.lines.len() >= limit.events || bytes + json.len() > limit.bytes)
+            {
+                page.more = true;
+                break;
+            }
+            bytes += json.len();
+            page.lines.push(StoredLine { seq, epoch: map.epoch_of(seq), json });
+        }
+        Ok(page)
+    }
+}
+
+fn open_log(path: &Path) -> Result<File, StoreError> {
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound),
+        opened => opened.map_err(|error| failed(path, &error)),
+    }
+}
+
+fn refuse_damage(map: &scan::Map, path: &str) -> Result<(), StoreError> {
+    match &map.damaged {
+        Some(detail) => Err(StoreError::Corrupt {
+            path: path.to_owned(),
+            seq: Seq::following(map.extent.last),
+            detail: detail.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Failed(format!("{}: {error}", path.display()))
+}
+
+fn lock(map: &SharedMap) -> std::sync::MutexGuard<'_, scan::Map> {
+    map.lock().unwrap_or_else(PoisonError::into_inner)
+}

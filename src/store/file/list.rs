@@ -1,0 +1,134 @@
+//! The list of sessions: heads and tails of logs, never whole files, remembered until a file changes.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use crate::event::{EventBody, Seq, SessionEvent};
+use crate::store::record::{self, Record};
+use crate::store::{Header, Summary};
+
+/// Bytes of a log's start that are looked at.
+const HEAD_BYTES: usize = 32 * 1024;
+
+/// Bytes of its end; doubled until a whole line is in them.
+const TAIL_BYTES: u64 = 16 * 1024;
+
+/// What is remembered of each log.
+#[derive(Debug, Default)]
+pub(super) struct Summaries {
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// Length and time of last change, which tell whether it is still true.
+    stamp: (u64, i64, i64),
+    summary: Option<Summary>,
+}
+
+impl Summaries {
+    /// All sessions, newest first.
+    pub(super) fn list(&self, sessions: &Path) -> io::Result<Vec<Summary>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = HashMap::with_capacity(known.len());
+        let mut listed = Vec::with_capacity(known.len());
+        for shelf in fs::read_dir(sessions)? {
+            let Ok(shelf) = fs::read_dir(shelf?.path()) else { continue };
+            for directory in shelf {
+                let directory = directory?;
+                let name = directory.file_name().to_string_lossy().into_owned();
+                let before = known.remove(&name);
+                let Some(entry) = look(&directory.path().join("log.jsonl"), before) else { continue };
+                listed.extend(entry.summary.clone());
+                now.insert(name, entry);
+            }
+        }
+        *known = now;
+        listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
+        Ok(listed)
+    }
+}
+
+/// What a log says of itself; one that can't be read is left out of the list.
+fn look(path: &Path, before: Option<Known>) -> Option<Known> {
+    let metadata = fs::metadata(path).ok()?;
+    let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+    if let Some(before) = before.filter(|before| before.stamp == stamp) {
+        return Some(before);
+    }
+    let summary = File::open(path).and_then(|file| summarize(&file, metadata.len())).ok()?;
+    Some(Known { stamp, summary })
+}
+
+fn summarize(file: &File, length: u64) -> io::Result<Option<Summary>> {
+    let mut head = vec![0; HEAD_BYTES];
+    let read = file.read_at(&mut head, 0)?;
+    head.truncate(read);
+    let mut lines = head.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let Some(header) = lines.next().and_then(|line| record::open_header(line).ok()) else { return Ok(None) };
+    let mut found = Found { header, title: None, last: None };
+    lines.for_each(|line| found.take(line));
+    found.read_tail(file, length)?;
+    let Found { header, title, last } = found;
+    let updated_at = last.map_or(header.created_at, |(_, time)| time);
+    Ok(Some(Summary { header, title, updated_at, last: last.map(|(seq, _)| seq) }))
+}
+
+struct Found {
+    header: Header,
+    title: Option<String>,
+    last: Option<(Seq, u64)>,
+}
+
+impl Found {
+    fn take(&mut self, line: &[u8]) {
+        let Some(record) = Record::open(line) else { return };
+        let json = record.json();
+        if let (Some(seq), Some(time)) = (record.seq(), time_of(&json)) {
+            self.last = self.last.max(Some((seq, time)));
+        }
+        let titled = json.starts_with(b"{\"type\":\"session/title\"")
+            || json.starts_with(b"{\"type\":\"session/update\"");
+        if titled && let Ok(event) = SessionEvent::decode(&json) {
+            match event.body {
+                EventBody::SessionTitle(title) => self.title = Some(title.title),
+                EventBody::SessionUpdate(update) => self.title = update.title.or(self.title.take()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads backwards until a whole line was seen.
+    fn read_tail(&mut self, file: &File, length: u64) -> io::Result<()> {
+        let mut want = TAIL_BYTES;
+        loop {
+            let from = length.saturating_sub(want);
+            let mut tail = vec![0; usize::try_from(length - from).unwrap_or(usize::MAX)];
+            let read = file.read_at(&mut tail, from)?;
+            tail.truncate(read);
+            let whole = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail).map(|at| at + 1) };
+            let lines = whole.map_or(&[][..], |at| &tail[at..]).split_inclusive(|byte| *byte == b'\n');
+            let mut any = false;
+            for line in lines.filter_map(|line| line.strip_suffix(b"\n")) {
+                any = true;
+                self.take(line);
+            }
+            if any || from == 0 {
+                return Ok(());
+            }
+            want *= 4;
+        }
+    }
+}
+
+/// An event's time: our encoder writes it behind `seq`.
+fn time_of(json: &[u8]) -> Option<u64> {
+    const MARK: &[u8] = b",\"time\":";
+    let at = memchr::memmem::find(json, MARK)? + MARK.len();
+    let digits = json[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&json[at..at + digits]).ok()?.parse().ok()
+}

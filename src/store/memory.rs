@@ -1,0 +1,195 @@
+//! Logs in memory, for tests and for embedders that keep nothing. The same rules as on disk: one writer a session.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::{
+    Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
+};
+use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId};
+
+/// Logs in memory. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryStore {
+    logs: Arc<Mutex<HashMap<SessionId, Arc<Log>>>>,
+}
+
+#[derive(Debug)]
+struct Log {
+    header: Header,
+    leased: AtomicBool,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    lines: Vec<Bytes>,
+    extent: Extent,
+    updated_at: u64,
+    title: Option<String>,
+}
+
+struct MemoryLog(Arc<Log>);
+
+impl Drop for MemoryLog {
+    fn drop(&mut self) {
+        self.0.leased.store(false, Ordering::Release);
+    }
+}
+
+impl Log {
+    fn lease(self: &Arc<Self>) -> Result<Box<dyn SessionLog>, StoreError> {
+        if self.leased.swap(true, Ordering::AcqRel) {
+            return Err(StoreError::Locked { pid: std::process::id() });
+        }
+        Ok(Box::new(MemoryLog(self.clone())))
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Written {
+    fn push(&mut self, line: &Line) -> Result<(), StoreError> {
+        let expected = Seq::following(self.extent.last);
+        if line.seq != expected {
+            return Err(StoreError::OutOfOrder { offered: line.seq, expected });
+        }
+        let event =
+            SessionEvent::decode(&line.json).map_err(|error| StoreError::Failed(error.to_string()))?;
+        match event.body {
+            EventBody::SessionOpened(opened) => self.extent.epochs.push((opened.epoch, line.seq)),
+            EventBody::SessionTitle(title) => self.title = Some(title.title),
+            _ => {}
+        }
+        self.updated_at = event.time_ms;
+        self.extent.last = Some(line.seq);
+        self.lines.push(line.json.clone());
+        Ok(())
+    }
+
+    fn epoch_of(&self, seq: Seq) -> Epoch {
+        let before = self.extent.epochs.iter().rev().find(|(_, first)| *first <= seq);
+        before.map_or(Epoch(0), |(epoch, _)| *epoch)
+    }
+}
+
+impl SessionLog for MemoryLog {
+    fn append(&mut self, lines: &[Line]) -> Result<(), StoreError> {
+        let mut written = self.0.written();
+        lines.iter().try_for_each(|line| written.push(line))
+    }
+
+    fn barrier(&self) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl MemoryStore {
+    fn find(&self, id: &SessionId) -> Result<Arc<Log>, StoreError> {
+        self.lock().get(id).cloned().ok_or(StoreError::NotFound)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Log>>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SessionStore for MemoryStore {
+    fn create(&self, header: Header) -> BoxFuture<'_, Result<Box<dyn SessionLog>, StoreError>> {
+        let mut logs = self.lock();
+        let created = if logs.contains_key(&header.id) {
+            Err(StoreError::Exists)
+        } else {
+            let id = header.id.clone();
+            let log = Arc::new(Log { header, leased: AtomicBool::new(false), written: Mutex::default() });
+            logs.insert(id, log.clone());
+            log.lease()
+        };
+        Box::pin(std::future::ready(created))
+    }
+
+    fn open(
+        &self,
+        id: &SessionId,
+        replay: mpsc::Sender<Vec<SessionEvent>>,
+    ) -> BoxFuture<'_, Result<Opened, StoreError>> {
+        let found = self.find(id);
+        Box::pin(async move {
+            let log = found?;
+            let leased = log.lease()?;
+            let (events, extent) = {
+                let written = log.written();
+                let events: Vec<_> =
+                    written.lines.iter().filter_map(|json| SessionEvent::decode(json).ok()).collect();
+                (events, written.extent.clone())
+            };
+            // Who went away needs no replay; the opening goes on.
+            let _ = replay.send(events).await;
+            Ok(Opened { log: leased, header: log.header.clone(), extent, cut_bytes: 0 })
+        })
+    }
+
+    fn extent(&self, id: &SessionId) -> BoxFuture<'_, Result<Extent, StoreError>> {
+        let extent = self.find(id).map(|log| log.written().extent.clone());
+        Box::pin(std::future::ready(extent))
+    }
+
+    fn read(
+        &self,
+        id: &SessionId,
+        after: Option<Seq>,
+        limit: PageLimit,
+    ) -> BoxFuture<'_, Result<Page, StoreError>> {
+        let page = self.find(id).map(|log| {
+            let written = log.written();
+            let (mut page, mut bytes) = (Page::default(), 0);
+            for (seq, json) in (0..).map(Seq).zip(&written.lines).skip_while(|(seq, _)| Some(*seq) <= after) {
+                if !page.lines.is_empty()
+                    && (page.lines.len() >= limit.events || bytes + json.len() > limit.bytes)
+                {
+                    page.more = true;
+                    break;
+                }
+                bytes += json.len();
+                page.lines.push(StoredLine { seq, epoch: written.epoch_of(seq), json: json.clone() });
+            }
+            page
+        });
+        Box::pin(std::future::ready(page))
+    }
+
+    fn header(&self, id: &SessionId) -> BoxFuture<'_, Result<Header, StoreError>> {
+        let header = self.find(id).map(|log| log.header.clone());
+        Box::pin(std::future::ready(header))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>> {
+        let summary = |log: &Arc<Log>| {
+            let written = log.written();
+            Summary {
+                header: log.header.clone(),
+                title: written.title.clone(),
+                updated_at: written.updated_at.max(log.header.created_at),
+                last: written.extent.last,
+            }
+        };
+        let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();
+        listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
+        Box::pin(std::future::ready(Ok(listed)))
+    }
+
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
