@@ -199,12 +199,16 @@ impl Globals {
         Self { args, environment, flags }
     }
 
-    /// Loads the configuration.
+    /// Loads the configuration for a client command, and warns of what is doubtful in it.
     ///
     /// # Errors
     /// With [`exit::CONFIG`] when a file or variable is wrong.
     pub fn load(&self) -> Result<Loaded, Failure> {
-        crate::config::load(&self.environment, &self.flags).map_err(Failure::from)
+        let loaded = crate::config::load(&self.environment, &self.flags)?;
+        for warning in &loaded.warnings {
+            crate::telemetry::say(&format!("warning: {warning}"));
+        }
+        Ok(loaded)
     }
 }
 
@@ -224,7 +228,7 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Models(args) => models::run(args, globals).await,
         Command::Config(args) => config::run(&args, globals),
         Command::Login(args) => login::run(&args, globals),
-        Command::Token(args) => token::run(&args, globals),
+        Command::Token(args) => token::run(args, globals).await,
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Serve(args) => serve::check(&args, globals),

@@ -13,6 +13,8 @@ mod load;
 mod paths;
 mod private_file;
 mod reload;
+#[cfg(test)]
+mod sample;
 mod show;
 mod unit;
 mod variables;
@@ -27,11 +29,12 @@ pub use self::builtin::{DEEPSEEK, SCRIPTED};
 pub use self::credentials::{Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key};
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Source};
-pub use self::load::{Flags, Loaded, Profile, load};
+pub use self::file::read_text;
+pub use self::load::{Flags, Loaded, Profile, check_text, load};
 pub use self::paths::Paths;
 pub use self::private_file::write_private;
 pub use self::reload::{changed_but_fixed, reload};
-pub use self::show::{Row, rows};
+pub use self::show::{Row, is_key, nearest_key, rows, toml};
 pub use self::unit::{ByteSize, duration};
 
 use crate::event::PermissionMode;

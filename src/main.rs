@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use dshd::cli::{self, Failure, Globals, Invocation, exit};
-use dshd::config::{Environment, Loaded};
+use dshd::config::{self, Environment};
 use dshd::telemetry;
 
 fn main() -> ExitCode {
@@ -39,9 +39,11 @@ fn run(invocation: Invocation) -> Result<u8, Failure> {
 }
 
 fn run_daemon(command: cli::Command, globals: &Globals) -> Result<u8, Failure> {
-    let loaded: Loaded = globals.load()?;
-    let _telemetry = telemetry::for_daemon(&loaded, globals.args.verbose).map_err(Failure::from)?;
-    loaded.tell_warnings();
+    let loaded = config::load(&globals.environment, &globals.flags)?;
+    let _telemetry = telemetry::for_daemon(&loaded, globals.args.verbose)?;
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)?;
     let outcome = runtime.block_on(cli::run_daemon(command, loaded, globals));
     // The daemon has waited for what it started; a blocking read of stdin may never return.

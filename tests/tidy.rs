@@ -26,9 +26,9 @@ const LAYERS: &[&[&str]] = &[
     &["provider", "tool"],
     &["process"],
     &["store"],
-    &["config"],
+    &["config", "telemetry"],
     &["event"],
-    &["shutdown", "signal", "telemetry"],
+    &["shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.

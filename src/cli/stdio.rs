@@ -1,13 +1,12 @@
 //! `dshd stdio` and `dshd --profile sdk`: a runtime in this process, spoken to over stdin and stdout.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use super::{Failure, exit};
 use crate::config::Loaded;
-use crate::daemon;
+use crate::{daemon, telemetry};
 
 /// Arguments of `dshd stdio`.
 #[derive(Debug, Default, Args)]
@@ -23,8 +22,7 @@ pub struct StdioArgs {
 
 pub(super) async fn run(args: StdioArgs, loaded: Loaded) -> Result<u8, Failure> {
     for patch in &args.ignored_patches {
-        // Nobody is left to tell when stderr is gone; the frames on stdout go on.
-        let _ = writeln!(anstream::stderr(), "note: --patch {} is ignored", patch.display());
+        telemetry::say(&format!("note: --patch {} is ignored", patch.display()));
     }
     daemon::stdio(loaded).await?;
     Ok(exit::OK)

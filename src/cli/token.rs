@@ -1,10 +1,17 @@
-//! `dshd token`: the tokens of TCP clients.
+//! `dshd token`: the tokens of TCP clients. Works while a daemon runs, which follows the file.
 
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use jiff::Timestamp;
+use serde::Serialize;
 
-use super::{Failure, Globals, exit};
+use super::{Failure, Globals, exit, output};
+use crate::auth::Scope;
+use crate::auth::token::{Token, TokenBook, TokenError};
+use crate::telemetry;
 
 /// Arguments of `dshd token`.
 #[derive(Debug, Args)]
@@ -57,6 +64,195 @@ pub enum ScopeName {
     Observe,
 }
 
-pub(super) fn run(_args: &TokenArgs, _globals: &Globals) -> Result<u8, Failure> {
-    Err(Failure::new(exit::REFUSED, "internal", "not built yet"))
+impl From<ScopeName> for Scope {
+    fn from(name: ScopeName) -> Self {
+        match name {
+            ScopeName::Control => Self::Control,
+            ScopeName::Observe => Self::Observe,
+        }
+    }
+}
+
+pub(super) async fn run(args: TokenArgs, globals: &Globals) -> Result<u8, Failure> {
+    let book = TokenBook::new(&globals.load()?.paths.tokens);
+    match args.action {
+        TokenAction::Create { name, scope, expires } => {
+            create(&book, &name, scope.into(), expires, globals).await
+        }
+        TokenAction::List { no_header } => list(&book, no_header, globals),
+        TokenAction::Revoke { name } => revoke(&book, &name, globals).await,
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CreatedDocument<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    token: TokenDocument<'a>,
+    secret: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TokenDocument<'a> {
+    name: &'a str,
+    scope: Scope,
+    created_at: String,
+    expires_at: Option<String>,
+    expired: bool,
+}
+
+impl<'a> TokenDocument<'a> {
+    fn new(token: &'a Token, now: Timestamp) -> Self {
+        Self {
+            name: &token.name,
+            scope: token.scope,
+            created_at: iso(token.created_at),
+            expires_at: token.expires_at.map(iso),
+            expired: token.expired(now),
+        }
+    }
+}
+
+/// ISO 8601 in UTC with milliseconds.
+fn iso(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+async fn create(
+    book: &TokenBook,
+    name: &str,
+    scope: Scope,
+    life: Option<Duration>,
+    globals: &Globals,
+) -> Result<u8, Failure> {
+    if life.is_some_and(|life| life.is_zero()) {
+        return Err(Failure::usage("a token that ends at once is of no use").with_help("--expires 90d"));
+    }
+    let now = Timestamp::now();
+    let (token, secret) = book.create(name, scope, life, now).await?;
+    if globals.args.json {
+        let schema = "dshd.tokenCreated/1";
+        let token = TokenDocument::new(&token, now);
+        output::print_json(&CreatedDocument { schema, token, secret: &secret })?;
+    } else {
+        output::print(&format!("{}\n", *secret))?;
+    }
+    if !globals.args.quiet {
+        let end =
+            token.expires_at.map_or_else(|| "never ends".to_owned(), |end| format!("ends {}", iso(end)));
+        telemetry::say(&format!("token {name}: scope {scope}, {end}; its secret is kept nowhere else"));
+    }
+    if std::io::stdout().is_terminal() {
+        telemetry::say(&format!(
+            "warning: the secret stays on this screen; next time: dshd token create {name} > FILE"
+        ));
+    }
+    Ok(exit::OK)
+}
+
+#[derive(Serialize)]
+struct ListDocument<'a> {
+    schema: &'static str,
+    tokens: Vec<TokenDocument<'a>>,
+}
+
+fn list(book: &TokenBook, no_header: bool, globals: &Globals) -> Result<u8, Failure> {
+    let (tokens, now) = (book.list()?, Timestamp::now());
+    let tokens: Vec<TokenDocument<'_>> = tokens.iter().map(|token| TokenDocument::new(token, now)).collect();
+    if globals.args.json {
+        output::print_json(&ListDocument { schema: "dshd.tokens/1", tokens })?;
+    } else {
+        output::print(&table(&tokens, no_header))?;
+        if tokens.is_empty() && !globals.args.quiet {
+            telemetry::say("no tokens; make one: dshd token create NAME");
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn table(tokens: &[TokenDocument<'_>], no_header: bool) -> String {
+    let width = tokens.iter().map(|token| token.name.len()).max().unwrap_or(0).max(4);
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    if !no_header && !tokens.is_empty() {
+        let _ = writeln!(text, "{:width$}  {:7}  {:24}  EXPIRES", "NAME", "SCOPE", "CREATED");
+    }
+    for token in tokens {
+        let end = match &token.expires_at {
+            None => "never".to_owned(),
+            Some(end) if token.expired => format!("{end} (expired)"),
+            Some(end) => end.clone(),
+        };
+        let scope = token.scope.as_str();
+        let _ = writeln!(text, "{:width$}  {scope:7}  {:24}  {end}", token.name, token.created_at);
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct RevokedDocument<'a> {
+    schema: &'static str,
+    revoked: &'a str,
+}
+
+async fn revoke(book: &TokenBook, name: &str, globals: &Globals) -> Result<u8, Failure> {
+    book.revoke(name).await?;
+    if globals.args.json {
+        output::print_json(&RevokedDocument { schema: "dshd.tokenRevoked/1", revoked: name })?;
+    } else if !globals.args.quiet {
+        telemetry::say(&format!("revoked {name}; connections that it has opened go on until they end"));
+    }
+    Ok(exit::OK)
+}
+
+impl From<TokenError> for Failure {
+    fn from(error: TokenError) -> Self {
+        let message = error.to_string();
+        match error {
+            TokenError::Name { .. } => Self::usage(message).with_help("dshd token create laptop"),
+            TokenError::Exists { name } => Self::new(exit::REFUSED, "exists", message)
+                .with_help(format!("dshd token revoke {name}, then create it again")),
+            TokenError::Unknown { known, .. } => {
+                let failure = Self::new(exit::REFUSED, "unknown_token", message);
+                if known.is_empty() {
+                    return failure.with_help("there are none; dshd token create NAME");
+                }
+                failure.with_help(format!("there are: {}", known.join(", ")))
+            }
+            TokenError::Malformed { .. } => Self::new(exit::CONFIG, "config", message)
+                .with_help("mend the file, or remove it and create anew"),
+            TokenError::Held { .. } => Self::new(exit::REFUSED, "held", message).with_help("try again"),
+            TokenError::Full { .. } => Self::new(exit::REFUSED, "full", message).with_help("dshd token list"),
+            TokenError::Io { .. } => Self::new(exit::STORAGE, "io", message),
+            TokenError::Random { .. } => Self::new(exit::REFUSED, "random", message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_listed_in_columns_and_the_expired_are_marked() {
+        let now: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
+        let token = |name: &str, scope, expires_at| Token {
+            name: name.to_owned(),
+            scope,
+            hash: [1; 32],
+            created_at: now,
+            expires_at,
+        };
+        let tokens = [token("a", Scope::Control, None), token("grafana", Scope::Observe, Some(now))];
+        let documents: Vec<_> = tokens.iter().map(|token| TokenDocument::new(token, now)).collect();
+        assert_eq!(
+            table(&documents, false),
+            "NAME     SCOPE    CREATED                   EXPIRES\n\
+             a        control  2026-12-01T00:00:00.000Z  never\n\
+             grafana  observe  2026-12-01T00:00:00.000Z  2026-12-01T00:00:00.000Z (expired)\n"
+        );
+        assert!(table(&documents, true).starts_with("a "));
+    }
 }

@@ -4,8 +4,11 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 /// Where a value was set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Source {
     /// Nowhere; it is built in.
     Default,
@@ -19,9 +22,27 @@ pub enum Source {
         line: usize,
     },
     /// By a variable.
-    Variable(String),
+    Variable {
+        /// Its name.
+        name: String,
+    },
     /// By a flag.
-    Flag(&'static str),
+    Flag {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A key in a file of its own, or in the file of `dshd login`.
+    KeyFile {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl Source {
+    /// A variable.
+    pub fn variable(name: impl Into<String>) -> Self {
+        Self::Variable { name: name.into() }
+    }
 }
 
 impl fmt::Display for Source {
@@ -30,8 +51,9 @@ impl fmt::Display for Source {
             Self::Default => f.write_str("default"),
             Self::Profile => f.write_str("--profile sdk"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Self::Variable(name) => f.write_str(name),
-            Self::Flag(name) => f.write_str(name),
+            Self::Variable { name } => f.write_str(name),
+            Self::Flag { name } => f.write_str(name),
+            Self::KeyFile { path } => write!(f, "{}", path.display()),
         }
     }
 }

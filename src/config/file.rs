@@ -19,18 +19,27 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// # Errors
 /// When it can't be read, is not TOML, has an unknown key or a value of the wrong type.
 pub(super) fn read(path: &Path, named_by: Option<&'static str>) -> Result<Layer, ConfigError> {
+    parse(path, &read_text(path, named_by)?)
+}
+
+/// Reads a file's text.
+///
+/// # Errors
+/// [`ConfigError::Unreadable`].
+pub fn read_text(path: &Path, named_by: Option<&'static str>) -> Result<String, ConfigError> {
     let unreadable = |error| ConfigError::Unreadable { path: path.to_path_buf(), named_by, error };
     let bytes = fs::metadata(path).map_err(unreadable)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(unreadable(std::io::Error::other(format!("{bytes} bytes are too many"))));
     }
-    let text = fs::read_to_string(path).map_err(unreadable)?;
-    let layer = parse(path, &text)?;
-    layer.check()?;
-    Ok(layer)
+    fs::read_to_string(path).map_err(unreadable)
 }
 
-fn parse(path: &Path, text: &str) -> Result<Layer, ConfigError> {
+/// Parses a file's text and checks it by itself.
+///
+/// # Errors
+/// When it is not TOML, has an unknown key or a value of the wrong type.
+pub(super) fn parse(path: &Path, text: &str) -> Result<Layer, ConfigError> {
     let document = Document::parse(text).map_err(|error| ConfigError::Syntax {
         path: path.to_path_buf(),
         line: line(text, error.span()),
@@ -38,7 +47,9 @@ fn parse(path: &Path, text: &str) -> Result<Layer, ConfigError> {
     })?;
     let mut reader = Reader { path, text, layer: Layer::default() };
     let values = reader.table("", document.as_table());
-    Ok(Layer { values, ..reader.layer })
+    let layer = Layer { values, ..reader.layer };
+    layer.check()?;
+    Ok(layer)
 }
 
 /// The line, from 1, where a span begins.
@@ -117,9 +128,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str, help: Option<&str>) {
-        let error = parse(Path::new("/etc/dshd.toml"), text)
-            .and_then(|layer| layer.check())
-            .expect_err("the file is wrong");
+        let error = parse(Path::new("/etc/dshd.toml"), text).expect_err("the file is wrong");
         assert_eq!(error.to_string(), expected);
         assert_eq!(error.help().as_deref(), help);
     }

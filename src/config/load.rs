@@ -1,7 +1,6 @@
 //! Loading: built-in defaults, files, variables, flags, in this order; later ones win.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use figment::Figment;
@@ -61,14 +60,6 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Writes the warnings to stderr.
-    pub fn tell_warnings(&self) {
-        for warning in &self.warnings {
-            // Nobody is left to warn when stderr is gone.
-            let _ = writeln!(anstream::stderr(), "warning: {warning}");
-        }
-    }
-
     /// Where a key was set.
     pub fn source(&self, key: &str) -> Source {
         self.sources.get(key).cloned().unwrap_or(Source::Default)
@@ -106,6 +97,17 @@ pub fn load(environment: &Environment, flags: &Flags) -> Result<Loaded, ConfigEr
         environment: environment.clone(),
         flags: flags.clone(),
     })
+}
+
+/// Checks the text of one file on top of the built-in defaults, whatever else is configured.
+///
+/// # Errors
+/// [`ConfigError`], naming key, file and line.
+pub fn check_text(path: &Path, text: &str, environment: &Environment) -> Result<(), ConfigError> {
+    let layer = file::parse(path, text)?;
+    let (mut config, sources) = merge(vec![layer])?;
+    absolute_paths(&mut config, &sources, environment);
+    check::check(&config, &sources)
 }
 
 /// All layers, the lowest first.
@@ -146,21 +148,21 @@ fn flag_layer(flags: &Flags, environment: &Environment) -> Layer {
     let mut layer = Layer::default();
     if let Some(dir) = &flags.data_dir {
         let dir = environment.cwd().join(dir).to_string_lossy().into_owned();
-        layer.set_at("data_dir", dir, Source::Flag("--data-dir"));
+        layer.set_at("data_dir", dir, Source::Flag { name: "--data-dir" });
     }
     if !flags.listen.is_empty() {
         let listen: Vec<Value> = flags.listen.iter().filter_map(|one| Value::serialize(one).ok()).collect();
-        layer.set_at("listen", listen, Source::Flag("--listen"));
+        layer.set_at("listen", listen, Source::Flag { name: "--listen" });
     }
     if let Some(level) = &flags.log_level {
-        layer.set_at("log.level", level.as_str(), Source::Flag("--log-level"));
+        layer.set_at("log.level", level.as_str(), Source::Flag { name: "--log-level" });
     }
     if let Some(format) = flags.log_format {
         let name = match format {
             LogFormat::Text => "text",
             LogFormat::Json => "json",
         };
-        layer.set_at("log.format", name, Source::Flag("--log-format"));
+        layer.set_at("log.format", name, Source::Flag { name: "--log-format" });
     }
     layer
 }
@@ -204,9 +206,14 @@ fn conflict(error: &figment::Error) -> ConfigError {
 fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, environment: &Environment) {
     let base = |key: &str| match sources.get(key) {
         Some(Source::File { path, .. }) => path.parent().unwrap_or(Path::new("/")).to_path_buf(),
-        Some(Source::Default | Source::Profile | Source::Variable(_) | Source::Flag(_)) | None => {
-            environment.cwd().to_path_buf()
-        }
+        Some(
+            Source::Default
+            | Source::Profile
+            | Source::Variable { .. }
+            | Source::Flag { .. }
+            | Source::KeyFile { .. },
+        )
+        | None => environment.cwd().to_path_buf(),
     };
     let settle = |key: &str, path: &mut Option<PathBuf>| {
         if let Some(path) = path {

@@ -1,3 +1,5 @@
+//! Layers and their order, places, profiles.
+
 use std::fs;
 
 use super::*;

@@ -26,7 +26,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    pub(super) fn new(environment: &Environment) -> Self {
+    /// Where configuration is. Data has no place yet.
+    pub fn new(environment: &Environment) -> Self {
         let config_dir = config_dir(environment);
         Self {
             system_config: environment.system_config().map(Path::to_path_buf),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use figment::value::Value;
 
-use super::{Credentials, CredentialsError, Loaded, api_key, keys};
+use super::{Credentials, CredentialsError, KeyPlace, Loaded, Source, api_key, keys};
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,8 +13,8 @@ pub struct Row {
     pub key: String,
     /// Its value.
     pub value: Value,
-    /// Where it was set: `default`, `FILE:LINE`, a variable, a flag.
-    pub source: String,
+    /// Where it was set.
+    pub source: Source,
     /// The value is a mask and no value to write in a file.
     pub secret: bool,
 }
@@ -27,7 +27,7 @@ pub fn rows(loaded: &Loaded) -> Result<Vec<Row>, CredentialsError> {
     let mut rows: Vec<Row> = keys::flatten(&loaded.config)
         .into_iter()
         .map(|(key, value)| {
-            let source = loaded.source(&key).to_string();
+            let source = loaded.source(&key);
             Row { value: masked(&key, value), source, secret: false, key }
         })
         .collect();
@@ -39,13 +39,59 @@ pub fn rows(loaded: &Loaded) -> Result<Vec<Row>, CredentialsError> {
             rows.push(Row {
                 key: keys::join(&["providers", name, "api_key"]),
                 value: Value::from(found.key.masked()),
-                source: found.place.to_string(),
+                source: found.place.into(),
                 secret: true,
             });
         }
     }
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(rows)
+}
+
+impl From<KeyPlace> for Source {
+    fn from(place: KeyPlace) -> Self {
+        match place {
+            KeyPlace::Variable(name) => Self::Variable { name },
+            KeyPlace::File(path) | KeyPlace::Login(path) => Self::KeyFile { path },
+        }
+    }
+}
+
+/// The keys that may be asked for although nothing sets them, and whether one of them is meant by a misspelt one.
+pub fn nearest_key(loaded: &Loaded, key: &str) -> Option<String> {
+    let values = keys::flatten(&loaded.config);
+    let known = keys::known();
+    let candidates = values.keys().chain(known.iter()).map(String::as_str);
+    keys::nearest(key, candidates).map(str::to_owned)
+}
+
+/// Whether a key exists, set or not.
+pub fn is_key(loaded: &Loaded, key: &str) -> bool {
+    keys::known().iter().any(|known| known == key) || keys::flatten(&loaded.config).contains_key(key)
+}
+
+/// A value as TOML writes it. What is not set inside is left out.
+pub fn toml(value: &Value) -> String {
+    match value {
+        Value::String(_, text) => toml_edit::Value::from(text.as_str()).to_string(),
+        Value::Char(_, c) => toml_edit::Value::from(c.to_string()).to_string(),
+        Value::Bool(_, flag) => flag.to_string(),
+        Value::Num(_, number) => match (number.to_i128(), number.to_u128(), number.to_f64()) {
+            (Some(number), ..) => number.to_string(),
+            (None, Some(number), _) => number.to_string(),
+            (None, None, number) => format!("{:?}", number.unwrap_or_default()),
+        },
+        Value::Empty(..) => "\"\"".to_owned(),
+        Value::Dict(_, table) => {
+            let set = table.iter().filter(|(_, value)| !matches!(value, Value::Empty(..)));
+            let members: Vec<String> =
+                set.map(|(name, value)| format!("{} = {}", keys::join(&[name]), toml(value))).collect();
+            if members.is_empty() { "{}".to_owned() } else { format!("{{ {} }}", members.join(", ")) }
+        }
+        Value::Array(_, values) => {
+            format!("[{}]", values.iter().map(toml).collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 /// A URL's password is a secret too.
@@ -76,7 +122,7 @@ mod tests {
         let environment = Environment::of([("HOME", "/nowhere"), ("OPENAI_API_KEY", "sk-secret")]);
         let rows = rows(&load(&environment, &Flags::default()).unwrap()).unwrap();
         let row = rows.iter().find(|row| row.key == "providers.openai.api_key").unwrap();
-        assert_eq!(row.source, "OPENAI_API_KEY");
+        assert_eq!(row.source, Source::variable("OPENAI_API_KEY"));
         assert!(row.value.as_str().unwrap().starts_with("set (sha256:"));
         assert!(!format!("{rows:?}").contains("sk-secret"));
     }

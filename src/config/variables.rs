@@ -39,7 +39,7 @@ pub(super) fn read(
             None => spelt(rest.split("__").map(str::to_ascii_lowercase).collect(), below),
         };
         match value(&path, text, name) {
-            Ok(value) => layer.set(&path, value, Source::Variable(name.to_owned())),
+            Ok(value) => layer.set(&path, value, Source::variable(name)),
             Err(ConfigError::UnknownKey { nearest, .. }) => warnings.push(unknown(name, nearest)),
             Err(error) => return Err(error),
         }
@@ -51,7 +51,7 @@ pub(super) fn read(
 fn foreign(environment: &Environment, profile: Profile, layer: &mut Layer) {
     let mut take = |name: &str, key: &str| {
         if let Some(text) = environment.get(name) {
-            layer.set_at(key, text, Source::Variable(name.to_owned()));
+            layer.set_at(key, text, Source::variable(name));
         }
     };
     take("DEEPSEEK_BASE_URL", "providers.deepseek-official.base_url");
@@ -59,7 +59,7 @@ fn foreign(environment: &Environment, profile: Profile, layer: &mut Layer) {
         take("DSH_PERMISSION_MODE", "sessions.permission_mode");
         if let Some(home) = environment.absolute("DSH_HOME") {
             let data = home.join("dshd").to_string_lossy().into_owned();
-            layer.set_at("data_dir", data, Source::Variable("DSH_HOME".to_owned()));
+            layer.set_at("data_dir", data, Source::variable("DSH_HOME"));
         }
     }
 }
@@ -69,7 +69,7 @@ fn foreign(environment: &Environment, profile: Profile, layer: &mut Layer) {
 fn value(path: &[String], text: &str, name: &str) -> Result<Value, ConfigError> {
     let check = |value: Value| {
         let mut layer = Layer::default();
-        layer.set(path, value.clone(), Source::Variable(name.to_owned()));
+        layer.set(path, value.clone(), Source::variable(name));
         layer.check().map(|()| value)
     };
     let Ok(typed) = text.parse::<Value>();
