@@ -33,7 +33,8 @@ pub struct SignalStream {
 
 #[derive(Debug, Default)]
 struct Stops {
-    asked: bool,
+    /// The first signal that asked to stop.
+    first: Option<i32>,
 }
 
 impl SignalStream {
@@ -54,13 +55,21 @@ impl SignalStream {
             }
         }
     }
+
+    /// The first signal that asked to stop, by its number; commands end with 128 and it.
+    pub fn first_stop(&self) -> Option<i32> {
+        self.stops.first
+    }
 }
 
 impl Stops {
     fn wish(&mut self, signal: i32) -> Option<Wish> {
         match signal {
-            SIGTERM | SIGINT if std::mem::replace(&mut self.asked, true) => Some(Wish::Stop(Urgency::Again)),
-            SIGTERM | SIGINT => Some(Wish::Stop(Urgency::Once)),
+            SIGTERM | SIGINT if self.first.is_some() => Some(Wish::Stop(Urgency::Again)),
+            SIGTERM | SIGINT => {
+                self.first = Some(signal);
+                Some(Wish::Stop(Urgency::Once))
+            }
             SIGHUP => Some(Wish::Reload),
             _ => None,
         }
