@@ -8,22 +8,13 @@
 //!
 //! ```no_run
 //! use dshd::client::{Address, Client, ConnectOptions};
-//! use serde::{Deserialize, Serialize};
-//!
-//! #[derive(Serialize)]
-//! struct Nothing {}
-//!
-//! #[derive(Deserialize)]
-//! #[serde(rename_all = "camelCase")]
-//! struct Hello {
-//!     connection_id: serde_json::Value,
-//! }
+//! use dshd::protocol::{InitializeParams, InitializeResult, Method};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let address: Address = "unix:/run/dshd/dshd.sock".parse()?;
 //! let (client, notifications) = Client::connect(&address, &ConnectOptions::default()).await?;
 //! drop(notifications);
-//! let hello: Hello = client.call("initialize", &Nothing {}).await?;
+//! let hello: InitializeResult = client.call(Method::Initialize, &InitializeParams::default()).await?;
 //! println!("connection {}", hello.connection_id);
 //! client.close().await;
 //! # Ok(())
@@ -54,7 +45,8 @@ pub use self::address::{Address, AddressError};
 pub use self::error::{CallError, ConnectError, RpcError};
 pub use self::frame::Notification;
 use self::link::Table;
-pub use self::transport::UNIX_PATH_BYTES_MAX;
+pub use self::transport::{Stream, UNIX_PATH_BYTES_MAX};
+use crate::protocol::{AuthenticateParams, Empty, Method};
 use crate::shutdown::Scope;
 
 /// Notifications that wait for their reader; beyond them the connection is not read.
@@ -114,25 +106,20 @@ impl Client {
         address: &Address,
         options: &ConnectOptions,
     ) -> Result<(Self, Notifications), ConnectError> {
-        #[derive(Serialize)]
-        struct Authenticate<'a> {
-            token: &'a str,
-        }
-        let stream = transport::open(address, options.timeout).await?;
-        let (client, notifications) = Self::join(stream.reader, stream.writer, stream.child);
+        let stream = Stream::open(address, options.timeout).await?;
+        let (client, notifications) = Self::on(stream);
         if let (Address::Tcp(_), Some(token)) = (address, &options.token) {
-            let secret = Authenticate { token };
-            let reply = client.call::<_, Nothing>("authenticate", &secret);
-            match tokio::time::timeout(options.timeout, reply).await {
-                Ok(Ok(Nothing {})) => {}
-                Ok(Err(source)) => return Err(ConnectError::Refused { source }),
-                Err(_) => {
-                    let address = address.to_string();
-                    return Err(ConnectError::TimedOut { address, waited: options.timeout });
-                }
-            }
+            client
+                .authenticate(token, options.timeout)
+                .await
+                .map_err(|source| ConnectError::Refused { source })?;
         }
         Ok((client, notifications))
+    }
+
+    /// Speaks over a stream that was opened before.
+    pub fn on(stream: Stream) -> (Self, Notifications) {
+        Self::join(stream.reader, stream.writer, stream.child)
     }
 
     /// Speaks over any pair of streams.
@@ -159,29 +146,39 @@ impl Client {
         (Self { inner }, Notifications { queue: notifications })
     }
 
+    /// Says a token, which has to be the first request on TCP.
+    ///
+    /// # Errors
+    /// [`CallError`]; after a refusal the daemon closes the connection.
+    pub async fn authenticate(&self, token: &str, deadline: Duration) -> Result<(), CallError> {
+        let params = AuthenticateParams { token: token.to_owned() };
+        let Empty {} = self.call_within(deadline, Method::Authenticate, &params).await?;
+        Ok(())
+    }
+
     /// Sends a request; the reply is awaited apart from it. Requests are on the wire in the order of these calls.
     ///
     /// # Errors
     /// [`CallError`] when the connection has ended or the parameters can't be written.
-    pub async fn send<P, R>(&self, method: &str, params: &P) -> Result<Reply<R>, CallError>
+    pub async fn send<P, R>(&self, method: Method, params: &P) -> Result<Reply<R>, CallError>
     where
         P: Serialize + ?Sized,
         R: DeserializeOwned,
     {
         let (id, outcome) = self.inner.table.enter()?;
         let seat = Seat { table: Arc::clone(&self.inner.table), id };
-        let line = frame::request(id, method, params)?;
+        let line = frame::request(id, method.name(), params)?;
         if self.inner.requests.send(line).await.is_err() {
             return Err(self.ended().await);
         }
-        Ok(Reply { outcome, _seat: seat, method: method.to_owned(), result: PhantomData })
+        Ok(Reply { outcome, _seat: seat, method, result: PhantomData })
     }
 
     /// Sends a request and awaits its result, however long it takes.
     ///
     /// # Errors
     /// [`CallError`].
-    pub async fn call<P, R>(&self, method: &str, params: &P) -> Result<R, CallError>
+    pub async fn call<P, R>(&self, method: Method, params: &P) -> Result<R, CallError>
     where
         P: Serialize + ?Sized,
         R: DeserializeOwned,
@@ -196,7 +193,7 @@ impl Client {
     pub async fn call_within<P, R>(
         &self,
         deadline: Duration,
-        method: &str,
+        method: Method,
         params: &P,
     ) -> Result<R, CallError>
     where
@@ -233,16 +230,12 @@ fn spawn(scope: &Scope, task: impl Future<Output = ()> + Send + 'static) {
     });
 }
 
-/// The result of a method that has none, whatever fields later versions add.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Nothing {}
-
 /// A reply that is on its way; a future of the result. Dropping it gives up the wait, not the request.
 #[derive(Debug)]
 pub struct Reply<R> {
     outcome: oneshot::Receiver<Result<Box<RawValue>, CallError>>,
     _seat: Seat,
-    method: String,
+    method: Method,
     result: PhantomData<fn() -> R>,
 }
 
@@ -255,7 +248,7 @@ impl<R: DeserializeOwned> Future for Reply<R> {
             let raw = outcome.unwrap_or_else(gone)?;
             let mut reader = serde_json::Deserializer::from_str(raw.get());
             serde_path_to_error::deserialize(&mut reader)
-                .map_err(|error| CallError::Result { method: self.method.clone(), detail: error.to_string() })
+                .map_err(|error| CallError::Result { method: self.method, detail: error.to_string() })
         })
     }
 }
@@ -283,6 +276,11 @@ impl Notifications {
     /// The next one; `None` when the connection has ended and all were taken. Cancel safe.
     pub async fn next(&mut self) -> Option<Notification> {
         self.queue.recv().await
+    }
+
+    /// Says that nothing more of it is wanted, as dropping does.
+    pub fn close(&mut self) {
+        self.queue.close();
     }
 
     /// The next one that has arrived already.
@@ -333,10 +331,10 @@ mod tests {
     #[tokio::test]
     async fn replies_find_their_calls_in_any_order() {
         let (client, _notifications, mut daemon) = pair();
-        let first = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
-        let second = client.send::<_, Number>("b", &Nothing {}).await.unwrap();
-        assert_eq!(daemon.line().await, r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#);
-        assert_eq!(daemon.line().await, r#"{"jsonrpc":"2.0","id":2,"method":"b","params":{}}"#);
+        let first = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
+        let second = client.send::<_, Number>(Method::Status, &Empty {}).await.unwrap();
+        assert_eq!(daemon.line().await, r#"{"jsonrpc":"2.0","id":1,"method":"server/ping","params":{}}"#);
+        assert_eq!(daemon.line().await, r#"{"jsonrpc":"2.0","id":2,"method":"server/status","params":{}}"#);
         daemon.say(r#"{"id":2,"result":{"n":2}}"#).await;
         daemon.say(r#"{"id":1,"result":{"n":1}}"#).await;
         assert_eq!(within(second).await.unwrap(), Number { n: 2 });
@@ -346,7 +344,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_told_before_a_reply_is_ready_once_the_reply_is_there() {
         let (client, mut notifications, mut daemon) = pair();
-        let reply = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
+        let reply = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
         for n in 0..3 {
             daemon.say(&format!(r#"{{"method":"session.event","params":{{"n":{n}}}}}"#)).await;
         }
@@ -381,7 +379,7 @@ mod tests {
     async fn replies_come_when_notifications_are_not_wanted() {
         let (client, notifications, mut daemon) = pair();
         drop(notifications);
-        let reply = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
+        let reply = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
         for n in 0..NOTIFICATIONS_MAX * 2 {
             daemon.say(&format!(r#"{{"method":"x","params":{n}}}"#)).await;
         }
@@ -392,20 +390,20 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_waits_learns_why_the_daemon_closed() {
         let (client, _notifications, mut daemon) = pair();
-        let reply = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
+        let reply = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
         daemon
             .say(r#"{"id":null,"error":{"code":-32003,"message":"no","data":{"kind":"unauthenticated"}}}"#)
             .await;
         drop(daemon);
         assert_eq!(within(reply).await.unwrap_err().rpc().unwrap().kind, "unauthenticated");
-        let later = within(client.call::<_, Number>("b", &Nothing {})).await.unwrap_err();
+        let later = within(client.call::<_, Number>(Method::Status, &Empty {})).await.unwrap_err();
         assert_eq!(later.rpc().unwrap().code, -32003);
     }
 
     #[tokio::test]
     async fn a_peer_that_speaks_something_else_is_told_apart() {
         let (client, _notifications, mut daemon) = pair();
-        let reply = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
+        let reply = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
         daemon.say("HTTP/1.1 400 Bad Request\r").await;
         let CallError::NotDshd { got } = within(reply).await.unwrap_err() else { panic!("taken for dshd") };
         assert_eq!(got, "HTTP/1.1 400 Bad Request");
@@ -414,17 +412,17 @@ mod tests {
     #[tokio::test]
     async fn a_result_of_another_shape_names_the_field() {
         let (client, _notifications, mut daemon) = pair();
-        let reply = client.send::<_, Number>("a/b", &Nothing {}).await.unwrap();
+        let reply = client.send::<_, Number>(Method::Resume, &Empty {}).await.unwrap();
         daemon.say(r#"{"id":1,"result":{"n":"x"}}"#).await;
         let error = within(reply).await.unwrap_err().to_string();
-        assert!(error.starts_with("the reply to a/b cannot be read: n: "), "{error}");
+        assert!(error.starts_with("the reply to session/resume cannot be read: n: "), "{error}");
     }
 
     #[tokio::test]
     async fn a_call_that_is_given_up_leaves_no_place_behind() {
         let (client, _notifications, mut daemon) = pair();
-        drop(client.send::<_, Number>("a", &Nothing {}).await.unwrap());
-        let reply = client.send::<_, Number>("b", &Nothing {}).await.unwrap();
+        drop(client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap());
+        let reply = client.send::<_, Number>(Method::Status, &Empty {}).await.unwrap();
         daemon.say(r#"{"id":1,"result":{"n":1}}"#).await;
         daemon.say(r#"{"id":2,"result":{"n":2}}"#).await;
         assert_eq!(within(reply).await.unwrap(), Number { n: 2 });
@@ -433,9 +431,9 @@ mod tests {
     #[tokio::test]
     async fn close_sends_what_is_queued_and_then_ends_our_side() {
         let (client, _notifications, mut daemon) = pair();
-        let _reply = client.send::<_, Number>("a", &Nothing {}).await.unwrap();
+        let _reply = client.send::<_, Number>(Method::Ping, &Empty {}).await.unwrap();
         let closing = async {
-            assert!(daemon.line().await.contains("\"a\""));
+            assert!(daemon.line().await.contains("server/ping"));
             assert!(within(daemon.lines.next_line()).await.unwrap().is_none());
             drop(daemon);
         };

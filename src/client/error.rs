@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
+use crate::protocol::Method;
+
 /// An error that the daemon answered with.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -120,10 +122,10 @@ pub enum CallError {
     #[error("the parameters cannot be written as JSON: {0}")]
     Params(String),
     /// The reply is not what the protocol says.
-    #[error("the reply to {method} cannot be read: {detail}")]
+    #[error("the reply to {} cannot be read: {detail}", method.name())]
     Result {
         /// The method called.
-        method: String,
+        method: Method,
         /// What does not fit.
         detail: String,
     },

@@ -18,26 +18,39 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// A listening socket whose queue is full says so at once; it is asked again after this.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(20);
 
-/// Both halves of a stream, and what has to live as long.
-pub(super) struct Stream {
-    pub(super) reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
+/// Both halves of a byte stream to a daemon; nothing was said on it yet.
+pub struct Stream {
+    /// What the daemon says.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What it is told.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
     /// `ssh`, killed when dropped.
     pub(super) child: Option<Child>,
 }
 
-/// Opens a stream within `deadline`.
-pub(super) async fn open(address: &Address, deadline: Duration) -> Result<Stream, ConnectError> {
-    let opening = async {
-        match address {
-            Address::Unix(path) => unix(path).await,
-            Address::Tcp(host_port) => tcp(host_port).await,
-            Address::Ssh(host) => ssh(host),
+impl Stream {
+    /// Opens a stream within `deadline`.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which tells apart what a person has to do about it.
+    pub async fn open(address: &Address, deadline: Duration) -> Result<Self, ConnectError> {
+        let opening = async {
+            match address {
+                Address::Unix(path) => unix(path).await,
+                Address::Tcp(host_port) => tcp(host_port).await,
+                Address::Ssh(host) => ssh(host),
+            }
+        };
+        match tokio::time::timeout(deadline, opening).await {
+            Ok(stream) => stream,
+            Err(_) => Err(ConnectError::TimedOut { address: address.to_string(), waited: deadline }),
         }
-    };
-    match tokio::time::timeout(deadline, opening).await {
-        Ok(stream) => stream,
-        Err(_) => Err(ConnectError::TimedOut { address: address.to_string(), waited: deadline }),
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("child", &self.child).finish_non_exhaustive()
     }
 }
 
