@@ -1,24 +1,40 @@
 //! The command line: the definition of all commands and global flags, and the way to each. One file a subcommand,
 //! which holds its arguments and its `run`. Called by `main` alone.
+#![expect(
+    clippy::doc_markdown,
+    rustdoc::bare_urls,
+    reason = "arguments' docs are shown as help, not as markdown"
+)]
 
+mod autostart;
 mod cancel;
 mod completions;
 mod config;
 mod connect;
+mod discover;
+mod escape;
 pub mod exit;
 mod failure;
+mod happening;
+mod human;
+mod listing;
 mod log;
 mod login;
 mod man;
 mod models;
 mod output;
 mod parse;
+mod printer;
 mod prompt;
+mod reach;
+mod refusal;
 mod serve;
 mod sessions;
 mod status;
 mod stdio;
 mod stop;
+mod table;
+mod tell;
 mod token;
 
 use std::path::PathBuf;

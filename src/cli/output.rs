@@ -15,6 +15,15 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failed)
 }
 
+/// Writes text byte for byte, colours and all.
+///
+/// # Errors
+/// As [`print`].
+pub(super) fn print_raw(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failed)
+}
+
 /// Writes one JSON document and a line end.
 ///
 /// # Errors
@@ -26,6 +35,7 @@ pub(super) fn print_json<T: Serialize>(document: &T) -> Result<(), Failure> {
 }
 
 /// What a failed write to stdout means for the command.
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err hands over")]
 pub(super) fn stdout_failed(error: io::Error) -> Failure {
     if error.kind() == io::ErrorKind::BrokenPipe {
         return Failure::broken_pipe();

@@ -30,6 +30,9 @@ pub struct ServeArgs {
     /// Check the configuration and leave, as `dshd config check`
     #[arg(long)]
     pub check: bool,
+    /// Leave the session and terminal of the command that started it; how clients start one
+    #[arg(long, hide = true)]
+    pub own_session: bool,
 }
 
 /// The values of `--log-format`.
@@ -51,6 +54,12 @@ impl From<LogFormatName> for LogFormat {
 }
 
 pub(super) async fn run(args: ServeArgs, loaded: Loaded, _globals: &Globals) -> Result<u8, Failure> {
+    if args.own_session {
+        // It fails in a process that leads a group already, which then has what it wants but for the terminal.
+        if let Err(error) = rustix::process::setsid() {
+            tracing::warn!(%error, "cannot leave the session of the command that started dshd");
+        }
+    }
     daemon::serve(loaded, ServeOptions { idle_exit: args.idle_exit }).await?;
     Ok(exit::OK)
 }

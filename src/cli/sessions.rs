@@ -1,8 +1,14 @@
 //! `dshd sessions`: lists sessions, closes them.
 
 use clap::Args;
+use serde::Serialize;
 
-use super::{Failure, Globals, exit};
+use super::escape::one_line;
+use super::reach::{self, Reached};
+use super::table::Table;
+use super::{Failure, Globals, exit, human, listing, output};
+use crate::event::SessionId;
+use crate::protocol::{Empty, LastSeq, ListedSession, Method, SessionParams, SessionStatus};
 
 /// Arguments of `dshd sessions`.
 #[derive(Debug, Args)]
@@ -57,6 +63,99 @@ pub enum SortBy {
     Title,
 }
 
-pub(super) async fn run(_args: SessionsArgs, _globals: &Globals) -> Result<u8, Failure> {
-    Err(Failure::new(exit::REFUSED, "internal", "not built yet"))
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    sessions: Vec<Line<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    session_id: &'a SessionId,
+    title: Option<&'a str>,
+    cwd: &'a str,
+    created_at: String,
+    updated_at: String,
+    status: SessionStatus,
+    last_seq: LastSeq,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_session_id: Option<&'a SessionId>,
+}
+
+pub(super) async fn run(args: SessionsArgs, globals: &Globals) -> Result<u8, Failure> {
+    let loaded = globals.load()?;
+    let reached = reach::viewer(globals, &loaded).await?;
+    if let Some(SessionsAction::Close { id }) = &args.action {
+        return close(&reached, id, globals).await;
+    }
+    let cwd = args.cwd.as_deref().map(|cwd| {
+        let cwd = globals.environment.cwd().join(cwd);
+        cwd.canonicalize().unwrap_or(cwd).to_string_lossy().into_owned()
+    });
+    // The order that is asked for decides which ones are shown, so all are needed unless it is the daemon's own.
+    let count = if args.all { usize::MAX } else { args.count };
+    let needed = if args.sort == SortBy::Updated { count } else { usize::MAX };
+    let wanted = |session: &ListedSession| !args.running || session.status == SessionStatus::Running;
+    let mut sessions = listing::list(&reached, cwd, needed, wanted).await?;
+    sort(&mut sessions, args.sort);
+    sessions.truncate(count);
+    if globals.args.json {
+        let sessions = sessions.iter().map(line).collect();
+        output::print_json(&Document { schema: "dshd.sessions/1", sessions })?;
+    } else {
+        output::print(&text(&sessions, !args.no_header, globals))?;
+    }
+    Ok(exit::OK)
+}
+
+fn sort(sessions: &mut [ListedSession], by: SortBy) {
+    match by {
+        SortBy::Updated => {}
+        SortBy::Created => sessions.sort_by_key(|session| std::cmp::Reverse(session.created_at)),
+        SortBy::Title => sessions.sort_by(|a, b| a.title.cmp(&b.title)),
+    }
+}
+
+fn line(session: &ListedSession) -> Line<'_> {
+    Line {
+        session_id: &session.session_id,
+        title: session.title.as_deref(),
+        cwd: &session.cwd,
+        created_at: human::iso(session.created_at),
+        updated_at: human::iso(session.updated_at),
+        status: session.status,
+        last_seq: session.last_seq,
+        parent_session_id: session.parent_session_id.as_ref(),
+    }
+}
+
+fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> String {
+    let mut table = Table::new(&["SESSION", "STATE", "UPDATED", "CWD", "TITLE"], has_header);
+    let now = human::now_ms();
+    for session in sessions {
+        let state = match session.status {
+            SessionStatus::Running => "running",
+            SessionStatus::Idle => "idle",
+        };
+        table.push(vec![
+            session.session_id.to_string(),
+            state.to_owned(),
+            human::ago(now.saturating_sub(session.updated_at)),
+            human::short_path(&session.cwd, &globals.environment),
+            one_line(session.title.as_deref().unwrap_or_default(), usize::MAX),
+        ]);
+    }
+    table.text()
+}
+
+/// Answered when the agent is gone, however long its end takes; the daemon bounds that.
+async fn close(reached: &Reached, id: &str, globals: &Globals) -> Result<u8, Failure> {
+    let session_id = listing::find(reached, id).await?;
+    let params = SessionParams { session_id: session_id.clone() };
+    let Empty {} = reached.call_patiently(Method::Close, &params).await?;
+    if !globals.args.quiet && !globals.args.json {
+        output::print(&format!("closed {session_id}; its log stays\n"))?;
+    }
+    Ok(exit::OK)
 }

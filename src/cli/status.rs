@@ -1,8 +1,14 @@
 //! `dshd status`: says how the daemon is.
 
-use clap::Args;
+use std::time::Duration;
 
-use super::{Failure, Globals, exit};
+use clap::Args;
+use serde::Serialize;
+use tokio::time::{Instant, sleep_until};
+
+use super::reach;
+use super::{Failure, Globals, exit, human, output, refusal};
+use crate::protocol::{ConnectionState, Empty, Method, Phase, StatusResult};
 
 /// Arguments of `dshd status`.
 #[derive(Debug, Args)]
@@ -14,9 +20,89 @@ pub struct StatusArgs {
     /// Wait until it is ready, at most so long (30s)
     #[arg(long, short, value_name = "DUR", num_args = 0..=1, require_equals = true, default_missing_value = "30s",
           value_parser = crate::config::duration::parse)]
-    pub wait: Option<std::time::Duration>,
+    pub wait: Option<Duration>,
 }
 
-pub(super) async fn run(_args: StatusArgs, _globals: &Globals) -> Result<u8, Failure> {
-    Err(Failure::new(exit::REFUSED, "internal", "not built yet"))
+/// How often to look while waiting.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    status: &'a StatusResult,
+}
+
+pub(super) async fn run(args: StatusArgs, globals: &Globals) -> Result<u8, Failure> {
+    let deadline = Instant::now() + args.wait.unwrap_or_default();
+    let status = loop {
+        let asked = ask(globals).await;
+        let is_ready = asked.as_ref().is_ok_and(|status| status.phase == Phase::Ready);
+        if is_ready || args.wait.is_none() || Instant::now() >= deadline {
+            break asked?;
+        }
+        sleep_until(deadline.min(Instant::now() + LOOK_EVERY)).await;
+    };
+    if globals.args.json {
+        output::print_json(&Document { schema: "dshd.status/1", status: &status })?;
+    } else if !globals.args.quiet {
+        output::print(&text(&status, globals))?;
+    }
+    let is_well = status.phase == Phase::Ready && status.storage_failure.is_none();
+    Ok(if is_well { exit::OK } else { exit::REFUSED })
+}
+
+async fn ask(globals: &Globals) -> Result<StatusResult, Failure> {
+    let loaded = globals.load()?;
+    let reached = reach::viewer(globals, &loaded).await.map_err(|failure| {
+        let code = if failure.kind == refusal::NO_DAEMON { exit::NO_DAEMON } else { failure.code };
+        Failure { code, ..failure }
+    })?;
+    reached.call(Method::Status, &Empty {}).await
+}
+
+fn text(status: &StatusResult, globals: &Globals) -> String {
+    let phase = match status.phase {
+        Phase::Ready => "ready",
+        Phase::Draining => "draining",
+    };
+    let colour = if status.phase == Phase::Ready && status.storage_failure.is_none() { "32" } else { "33" };
+    let mut text = format!(
+        "\x1b[{colour}m●\x1b[0m dshd {}  {phase}  pid {}  up {}  {}  {}\n",
+        status.version,
+        status.pid,
+        human::elapsed(status.uptime_ms),
+        human::size(status.counts.memory_bytes),
+        human::short_path(&status.data_dir, &globals.environment)
+    );
+    let counts = &status.counts;
+    let lines = [
+        format!("  listening  {}", status.listeners.join(" · ")),
+        format!("  sessions   {} loaded, {} running", counts.sessions_loaded, counts.turns_running),
+        format!("  clients    {}{}", counts.connections, slowest(&status.connections)),
+    ];
+    for line in lines {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    if let Some(failure) = &status.storage_failure {
+        text.push_str("# health: storage failed, only reading from here on: ");
+        text.push_str(failure);
+        text.push('\n');
+    }
+    text
+}
+
+/// Who is behind, if anybody is.
+fn slowest(connections: &[ConnectionState]) -> String {
+    match connections.iter().max_by_key(|connection| (connection.lag_events, connection.lag_bytes)) {
+        Some(slow) if slow.lag_events > 0 => format!(
+            " · slowest: {}@{} {} events, {} behind",
+            slow.client.as_deref().unwrap_or("a client"),
+            slow.peer,
+            human::count(slow.lag_events),
+            human::size(slow.lag_bytes)
+        ),
+        Some(_) | None => String::new(),
+    }
 }
