@@ -1,8 +1,35 @@
 //! The composition root: builds the parts, walks the phases, owns the order of shutdown.
+//!
+//! Called by the subcommands `serve` and `stdio`. Everything that runs is in a scope that ends here.
 
+mod announce;
+mod core;
+mod ending;
+mod reload;
+mod watchdog;
+mod wishes;
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Loaded;
+use tokio_util::sync::CancellationToken;
+
+use self::announce::Announcement;
+use self::core::Core;
+use self::ending::Plan;
+use self::watchdog::Watchdog;
+use self::wishes::Wishes;
+use crate::auth::peer::{PeerInfo, PeerKind};
+use crate::auth::token::Tokens;
+use crate::config::{Config, Loaded, Profile};
+use crate::connection;
+use crate::handler::caller::Defaults;
+use crate::listener::{Accepted, ListenError, Listener, Stdio};
+use crate::process::lock::{LockError, LockFile};
+use crate::shutdown::Scope;
+use crate::signal::SignalStream;
 
 /// How to serve, beside the configuration.
 #[derive(Clone, Debug, Default)]
@@ -68,16 +95,164 @@ impl DaemonError {
 ///
 /// # Errors
 /// [`DaemonError`].
-#[expect(clippy::unused_async, reason = "awaits once it serves")]
-pub async fn serve(_loaded: Loaded, _options: ServeOptions) -> Result<(), DaemonError> {
-    Err(DaemonError::Internal { message: "not built yet".to_owned() })
+pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonError> {
+    let signals = SignalStream::install().map_err(|error| internal("signals can't be had", &error))?;
+    core::prepare(&loaded)?;
+    let _lock = lock(&loaded)?;
+    let listeners = bind(&loaded.config)?;
+    let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
+    check_tokens(&tokens, &listeners)?;
+    let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
+
+    let mut core = Core::start(loaded, Defaults::sockets(), tokens, addresses)?;
+    let watchdog = Watchdog::start(core.tasks.clone());
+    let listening = Scope::new();
+    let announcement = Announcement::of(&listeners);
+    for listener in listeners {
+        listen(&core, &listening, listener);
+    }
+    let announced = announcement.publish(&core.loaded.paths.data_dir);
+    let _announced = announced
+        .map_err(|error| DaemonError::Storage { message: chain("daemon.json can't be written", &error) })?;
+    announcement.say_ready();
+
+    let mut wishes = Wishes::new(signals, core.shared.stops());
+    let deadline = wishes.serve(&mut core, options.idle_exit).await;
+    announce::say_stopping();
+    let plan = Plan::daemon(&core.loaded.config, deadline);
+    watchdog.end_within(plan.longest());
+    let hurry = CancellationToken::new();
+    let failures = tokio::select! {
+        failures = ending::end(&core, &plan, &hurry, Some(&listening)) => failures,
+        never = wishes.hurry(&hurry) => match never {},
+    };
+    watchdog.done();
+    conclude(&core, &failures, hurry.is_cancelled())
 }
 
 /// Serves stdin and stdout until EOF, `shutdown` or a signal. The defaults of `Loaded::profile` apply.
 ///
 /// # Errors
 /// [`DaemonError`].
-#[expect(clippy::unused_async, reason = "awaits once it serves")]
-pub async fn stdio(_loaded: Loaded) -> Result<(), DaemonError> {
-    Err(DaemonError::Internal { message: "not built yet".to_owned() })
+pub async fn stdio(loaded: Loaded) -> Result<(), DaemonError> {
+    let io = Stdio::claim().map_err(|error| internal("stdin and stdout can't be had", &error))?;
+    let signals = SignalStream::install().map_err(|error| internal("signals can't be had", &error))?;
+    core::prepare(&loaded)?;
+    let defaults = match loaded.profile {
+        Profile::Standard => Defaults { deltas: loaded.deltas, ..Defaults::stdio() },
+        Profile::Sdk => Defaults::sdk(loaded.deltas),
+    };
+    let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
+    let mut core = Core::start(loaded, defaults, tokens, vec!["stdio".to_owned()])?;
+    let watchdog = Watchdog::start(core.tasks.clone());
+
+    let input_ended = CancellationToken::new();
+    let mut service = core.service.clone();
+    service.input_ended = Some(input_ended.clone());
+    let peer = PeerInfo::new(PeerKind::Stdio);
+    let served = core.connections.spawn(connection::serve(io, peer, None, service));
+
+    let mut wishes = Wishes::new(signals, core.shared.stops());
+    let plan = tokio::select! {
+        _ = wishes.serve(&mut core, None) => Plan::at_once(),
+        () = input_ended.cancelled() => Plan::input_ended(),
+        // The peer is gone.
+        _ = served => Plan::input_ended(),
+    };
+    watchdog.end_within(plan.longest());
+    let hurry = CancellationToken::new();
+    let failures = tokio::select! {
+        failures = ending::end(&core, &plan, &hurry, None) => failures,
+        never = wishes.hurry(&hurry) => match never {},
+    };
+    watchdog.done();
+    conclude(&core, &failures, hurry.is_cancelled() || plan.is_hurried())
+}
+
+fn listen(core: &Core, listening: &Scope, listener: Listener) {
+    let admission = core.admission.clone();
+    let (connections, service) = (core.connections.clone(), core.service.clone());
+    let on_connection = move |accepted: Accepted| {
+        let Accepted { io, peer, permit } = accepted;
+        connections.spawn(connection::serve(io, peer, Some(permit), service.clone()));
+    };
+    listening.spawn(listener.run(admission, connection::refusals(), listening.clone(), on_connection));
+}
+
+fn lock(loaded: &Loaded) -> Result<LockFile, DaemonError> {
+    LockFile::acquire(&loaded.paths.data_dir.join("LOCK")).map_err(|error| match &error {
+        LockError::Held { pid, .. } => DaemonError::AlreadyRunning {
+            message: match pid {
+                Some(pid) => {
+                    format!("dshd is running already (pid {pid}) on {}", loaded.paths.data_dir.display())
+                }
+                None => format!("dshd is running already on {}", loaded.paths.data_dir.display()),
+            },
+            help: Some("dshd status shows it, dshd stop ends it; or choose another --data-dir".to_owned()),
+        },
+        LockError::Io { .. } => DaemonError::Storage { message: with_sources(&error) },
+    })
+}
+
+/// Binds every address before any is served.
+fn bind(config: &Config) -> Result<Vec<Listener>, DaemonError> {
+    config.listen.iter().map(|listen| Listener::bind(listen, config)).collect::<Result<_, _>>().map_err(
+        |error: ListenError| {
+            let message = with_sources(&error);
+            match error.exit_code() {
+                75 => DaemonError::AlreadyRunning { message, help: None },
+                78 => DaemonError::Config { message, help: None },
+                _ => DaemonError::Bind { message, help: None },
+            }
+        },
+    )
+}
+
+/// A token file that can't be read is found at start, and one without tokens is worth a word.
+fn check_tokens(tokens: &Tokens, listeners: &[Listener]) -> Result<(), DaemonError> {
+    if !listeners.iter().any(|listener| listener.kind() == "tcp") {
+        return Ok(());
+    }
+    match tokens.count() {
+        Ok(0) => tracing::warn!("no tokens yet, so TCP admits nobody; make one with dshd token create"),
+        Ok(_) => {}
+        Err(error) => return Err(DaemonError::Config { message: with_sources(&error), help: None }),
+    }
+    Ok(())
+}
+
+fn conclude(core: &Core, failures: &[String], hurried: bool) -> Result<(), DaemonError> {
+    for failure in failures {
+        tracing::error!(failure, "something failed while stopping");
+    }
+    if let Some(reason) = core.runtime.storage_failure() {
+        return Err(DaemonError::Storage { message: format!("storage failed: {reason}") });
+    }
+    match failures {
+        [] => Ok(()),
+        _ if hurried => Ok(()),
+        failures => Err(DaemonError::Internal { message: failures.join("; ") }),
+    }
+}
+
+fn internal(what: &str, error: &dyn Error) -> DaemonError {
+    DaemonError::Internal { message: chain(what, error) }
+}
+
+fn with_sources(error: &dyn Error) -> String {
+    match error.source() {
+        Some(source) => chain(&error.to_string(), source),
+        None => error.to_string(),
+    }
+}
+
+fn chain(what: &str, error: &dyn Error) -> String {
+    let mut text = format!("{what}: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        // Writing to a string never fails.
+        let _ = write!(text, ": {error}");
+        source = error.source();
+    }
+    text
 }

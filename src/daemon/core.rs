@@ -1,0 +1,97 @@
+//! The parts of a process that serves, whatever it serves: store, runtime, and what connections share.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::{DaemonError, chain, with_sources};
+use crate::auth::token::Tokens;
+use crate::config::{Config, Loaded};
+use crate::connection::{self, Service};
+use crate::handler::caller::Defaults;
+use crate::handler::shared::{Phase, Place, Shared};
+use crate::listener::Admission;
+use crate::provider::registry::Providers;
+use crate::runtime::{Parts, Runtime};
+use crate::shutdown::Scope;
+use crate::store::file::FileStore;
+
+/// The parts.
+pub(super) struct Core {
+    /// The configuration in force with its sources.
+    pub(super) loaded: Loaded,
+    /// Puts a configuration in force.
+    pub(super) config: watch::Sender<Arc<Config>>,
+    /// Tells connections how far the process is.
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) runtime: Runtime,
+    pub(super) shared: Arc<Shared>,
+    pub(super) service: Service,
+    pub(super) admission: Admission,
+    /// The runtime's tasks.
+    pub(super) tasks: Scope,
+    /// The connections.
+    pub(super) connections: Scope,
+}
+
+/// What the process needs of the system before it starts.
+///
+/// # Errors
+/// [`DaemonError::Storage`] when the data directory can't be made.
+pub(super) fn prepare(loaded: &Loaded) -> Result<(), DaemonError> {
+    if let Err(error) = crate::process::raise_nofile_limit() {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+    let data_dir = &loaded.paths.data_dir;
+    DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(|error| {
+        let what = format!("the data directory {} can't be made", data_dir.display());
+        DaemonError::Storage { message: chain(&what, &error) }
+    })
+}
+
+impl Core {
+    /// Builds them. Nothing is served yet.
+    ///
+    /// # Errors
+    /// [`DaemonError::Storage`].
+    pub(super) fn start(
+        loaded: Loaded,
+        defaults: Defaults,
+        tokens: Arc<Tokens>,
+        listeners: Vec<String>,
+    ) -> Result<Self, DaemonError> {
+        let store = FileStore::open(&loaded.paths.data_dir)
+            .map_err(|error| DaemonError::Storage { message: with_sources(&error) })?;
+        let (config, config_in_force) = watch::channel(Arc::new(loaded.config.clone()));
+        let (phase, phase_now) = watch::channel(Phase::Serving);
+        let (tasks, connections) = (Scope::new(), Scope::new());
+        let runtime = Runtime::new(Parts {
+            store: Arc::new(store),
+            config: config_in_force.clone(),
+            framing: connection::framing(),
+            scope: tasks.clone(),
+            providers: Providers::from_config(&loaded.config),
+        });
+        let place = place(&loaded, listeners);
+        let shared = Arc::new(Shared::new(runtime.clone(), config_in_force.clone(), phase_now, place));
+        let service = Service {
+            shared: shared.clone(),
+            tokens,
+            defaults,
+            scope: connections.clone(),
+            input_ended: None,
+        };
+        let admission = Admission::new(config_in_force);
+        Ok(Self { loaded, config, phase, runtime, shared, service, admission, tasks, connections })
+    }
+}
+
+fn place(loaded: &Loaded, listeners: Vec<String>) -> Place {
+    let named = loaded.config.providers.values().filter_map(|provider| provider.api_key_env.clone());
+    let mut keys: Vec<String> = named.filter(|name| loaded.environment.get(name).is_some()).collect();
+    keys.sort();
+    keys.dedup();
+    Place { data_dir: loaded.paths.data_dir.clone(), listeners, keys }
+}
