@@ -9,7 +9,7 @@ use super::data::{
     StepMark, SurfaceOp, SystemMessage, ToolCallStarted, ToolResult, TurnEnd, TurnStart,
     WorkingDirectoryChange,
 };
-use super::{Message, Seq};
+use super::{Epoch, Message, Seq};
 
 /// Why a stored or offered event is not valid.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +126,24 @@ bodies! {
     WorkingDirectoryChange(WorkingDirectoryChange) = "working-directory/change", false;
     /// Settings changed.
     SessionUpdate(SessionUpdate) = "session/update", false;
+}
+
+impl EventBody {
+    /// The life of the log that this event opens, if it does.
+    pub fn opened_epoch(&self) -> Option<Epoch> {
+        if let Self::SessionOpened(opened) = self { Some(opened.epoch) } else { None }
+    }
+
+    /// The title that this event gives the session, if it does.
+    pub fn title(&self) -> Option<&str> {
+        if let Self::SessionTitle(title) = self {
+            Some(&title.title)
+        } else if let Self::SessionUpdate(update) = self {
+            update.title.as_deref()
+        } else {
+            None
+        }
+    }
 }
 
 /// A numbered fact of a session.

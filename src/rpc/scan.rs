@@ -16,8 +16,8 @@ pub(super) enum ScanError {
 
 /// Checks encoding and depth, and replaces escapes of lone surrogates by that of U+FFFD.
 pub(super) fn scan(line: &[u8]) -> Result<Cow<'_, str>, ScanError> {
-    let text = std::str::from_utf8(line).map_err(|_| ScanError::Utf8)?;
-    let bytes = text.as_bytes();
+    let whole = std::str::from_utf8(line).map_err(|_| ScanError::Utf8)?;
+    let bytes = whole.as_bytes();
     let (mut depth, mut at, mut lone) = (0_usize, 0, Vec::new());
     while at < bytes.len() {
         match bytes[at] {
@@ -37,9 +37,9 @@ pub(super) fn scan(line: &[u8]) -> Result<Cow<'_, str>, ScanError> {
         }
     }
     if lone.is_empty() {
-        return Ok(Cow::Borrowed(text));
+        return Ok(Cow::Borrowed(whole));
     }
-    let mut mended = text.to_owned();
+    let mut mended = whole.to_owned();
     for at in lone {
         mended.replace_range(at..at + 6, "\\ufffd");
     }

@@ -170,8 +170,8 @@ impl Inner {
         if let Some(reason) = self.syncer.failure() {
             return Err(StoreError::Failed(reason));
         }
-        let shelf = directory.parent().unwrap_or(&self.sessions);
-        log::make_private(shelf).and_then(|()| log::make_private(&directory)).map_err(fail)?;
+        let above = directory.parent().unwrap_or(&self.sessions);
+        log::make_private(above).and_then(|()| log::make_private(&directory)).map_err(fail)?;
         let lease = Lease::take(&directory)?;
         let file = log::open_private(&path, true).map_err(fail)?;
         if scan::read_header(&file, &path.display().to_string())?.is_some() {
@@ -182,8 +182,8 @@ impl Inner {
         record::seal_header(header, &mut line).map_err(|error| StoreError::Failed(error.to_string()))?;
         self.syncer.disk().write(&file, &line).map_err(fail)?;
         let map = scan::Map { end: line.len() as u64, ..scan::Map::default() };
-        let fresh = vec![directory.clone(), shelf.to_path_buf(), self.sessions.clone()];
-        Ok(Box::new(self.leased(&header.id, file, map, fresh, lease, path)))
+        let fresh = vec![directory.clone(), above.to_path_buf(), self.sessions.clone()];
+        Ok(Box::new(self.leased(&header.id, (file, map), fresh, lease, path)))
     }
 
     fn open(&self, id: &SessionId, replay: &mpsc::Sender<Vec<SessionEvent>>) -> Result<Opened, StoreError> {
@@ -215,15 +215,14 @@ impl Inner {
             self.syncer.disk().truncate(&file, map.end).map_err(|error| failed(&path, &error))?;
         }
         let extent = map.extent.clone();
-        let log = Box::new(self.leased(id, file, map, Vec::new(), lease, path));
+        let log = Box::new(self.leased(id, (file, map), Vec::new(), lease, path));
         Ok(Opened { log, header, extent, cut_bytes })
     }
 
     fn leased(
         &self,
         id: &SessionId,
-        file: File,
-        map: scan::Map,
+        (file, map): (File, scan::Map),
         fresh: Vec<PathBuf>,
         lease: Lease,
         path: PathBuf,

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{
     Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
 };
-use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId};
+use crate::event::{Epoch, Seq, SessionEvent, SessionId};
 
 /// Logs in memory. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -63,11 +63,8 @@ impl Written {
         }
         let event =
             SessionEvent::decode(&line.json).map_err(|error| StoreError::Failed(error.to_string()))?;
-        match event.body {
-            EventBody::SessionOpened(opened) => self.extent.epochs.push((opened.epoch, line.seq)),
-            EventBody::SessionTitle(title) => self.title = Some(title.title),
-            _ => {}
-        }
+        self.extent.epochs.extend(event.body.opened_epoch().map(|epoch| (epoch, line.seq)));
+        self.title = event.body.title().map(str::to_owned).or(self.title.take());
         self.updated_at = event.time_ms;
         self.extent.last = Some(line.seq);
         self.lines.push(line.json.clone());

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::Header;
-use crate::event::{Epoch, EventBody, Seq, SessionEvent};
+use crate::event::{Epoch, Seq, SessionEvent};
 
 /// The format that this version writes, and the newest that it reads.
 pub(super) const VERSION: u64 = 1;
@@ -77,10 +77,7 @@ impl<'a> Record<'a> {
         if !self.body.starts_with(b"{\"type\":\"session/opened\"") {
             return None;
         }
-        match SessionEvent::decode(&self.json()).ok()?.body {
-            EventBody::SessionOpened(opened) => Some(opened.epoch),
-            _ => None,
-        }
+        SessionEvent::decode(&self.json()).ok()?.body.opened_epoch()
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) struct Disk {
 
 impl Disk {
     /// One `write(2)`; a short one is an error, and what it wrote must be cut off.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests inject faults here"))]
     pub(super) fn write(&self, mut file: &File, bytes: &[u8]) -> io::Result<()> {
         #[cfg(test)]
         if let Some(part) = self.faults.write(bytes.len()) {

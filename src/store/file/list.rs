@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::event::{EventBody, Seq, SessionEvent};
+use crate::event::{Seq, SessionEvent};
 use crate::store::record::{self, Record};
 use crate::store::{Header, Summary};
 
@@ -34,7 +34,7 @@ impl Summaries {
     /// All sessions, newest first.
     pub(super) fn list(&self, sessions: &Path) -> io::Result<Vec<Summary>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut now = HashMap::with_capacity(known.len());
+        let mut current = HashMap::with_capacity(known.len());
         let mut listed = Vec::with_capacity(known.len());
         for shelf in fs::read_dir(sessions)? {
             let Ok(shelf) = fs::read_dir(shelf?.path()) else { continue };
@@ -44,10 +44,10 @@ impl Summaries {
                 let before = known.remove(&name);
                 let Some(entry) = look(&directory.path().join("log.jsonl"), before) else { continue };
                 listed.extend(entry.summary.clone());
-                now.insert(name, entry);
+                current.insert(name, entry);
             }
         }
-        *known = now;
+        *known = current;
         listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
         Ok(listed)
     }
@@ -94,11 +94,7 @@ impl Found {
         let titled = json.starts_with(b"{\"type\":\"session/title\"")
             || json.starts_with(b"{\"type\":\"session/update\"");
         if titled && let Ok(event) = SessionEvent::decode(&json) {
-            match event.body {
-                EventBody::SessionTitle(title) => self.title = Some(title.title),
-                EventBody::SessionUpdate(update) => self.title = update.title.or(self.title.take()),
-                _ => {}
-            }
+            self.title = event.body.title().map(str::to_owned).or(self.title.take());
         }
     }
 

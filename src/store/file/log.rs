@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 
 use super::scan::Map;
 use super::sync::{Syncable, Syncer};
-use crate::event::{EventBody, Seq, SessionEvent};
+use crate::event::{Seq, SessionEvent};
 use crate::store::record;
 use crate::store::{Line, SessionLog, StoreError};
 
@@ -59,6 +59,9 @@ pub(super) fn make_private(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Where a line begins and ends.
+type Place = (u64, u64);
+
 /// A log that is open for writing.
 pub(super) struct FileLog {
     syncer: Arc<Syncer>,
@@ -88,7 +91,7 @@ impl FileLog {
     }
 
     /// The lines' bytes, and where each begins and ends.
-    fn encode(&mut self, lines: &[Line]) -> Result<(Vec<u8>, Vec<(u64, u64)>), StoreError> {
+    fn encode(&mut self, lines: &[Line]) -> Result<(Vec<u8>, Vec<Place>), StoreError> {
         let mut bytes = Vec::with_capacity(lines.iter().map(|line| line.json.len() + 48).sum());
         let mut places = Vec::with_capacity(lines.len());
         for (due, line) in (self.next.0..).zip(lines) {
@@ -155,8 +158,5 @@ fn opens(json: &[u8]) -> Option<crate::event::Epoch> {
     if !json.starts_with(b"{\"type\":\"session/opened\"") {
         return None;
     }
-    match SessionEvent::decode(json).ok()?.body {
-        EventBody::SessionOpened(opened) => Some(opened.epoch),
-        _ => None,
-    }
+    SessionEvent::decode(json).ok()?.body.opened_epoch()
 }

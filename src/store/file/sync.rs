@@ -164,7 +164,9 @@ impl Syncer {
             let logs = std::mem::take(&mut queue.logs);
             drop(queue);
             self.fail(format!("no thread to sync with: {error}"));
-            logs.iter().for_each(|log| self.release(log, 0));
+            for log in &logs {
+                self.release(log, 0);
+            }
         }
     }
 
