@@ -22,6 +22,7 @@ mod log;
 mod login;
 mod man;
 mod models;
+mod offline;
 mod output;
 mod parse;
 mod printer;

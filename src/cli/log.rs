@@ -2,6 +2,7 @@
 
 mod line;
 mod select;
+mod stored;
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,13 @@ const PAGE_EVENTS: PositiveInt = PositiveInt(1000);
 pub(super) async fn run(args: LogArgs, globals: &Globals) -> Result<u8, Failure> {
     let loaded = globals.load()?;
     let selection = Selection::of(&args)?;
-    let reached = reach::daemon(globals, &loaded, Start::Never, &reach::as_viewer()).await?;
+    let reached = match reach::daemon(globals, &loaded, Start::Never, &reach::as_viewer()).await {
+        Ok(reached) => reached,
+        Err(failure) if failure.kind == refusal::NO_DAEMON && !args.follow => {
+            return stored::print(failure, &args, globals, &loaded, selection).await;
+        }
+        Err(failure) => return Err(failure),
+    };
     let session = listing::find(&reached, &args.id).await?;
     let mut output = Output::new(&session, &args, globals, selection);
     let position = history(&reached, &session, &mut output).await?;

@@ -48,6 +48,8 @@ pub(super) struct Reached {
     pub(super) notifications: Notifications,
     pub(super) target: Target,
     pub(super) hello: InitializeResult,
+    /// `--timeout`, when it was given.
+    timeout: Option<Duration>,
 }
 
 impl Reached {
@@ -60,11 +62,12 @@ impl Reached {
         P: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        let called = self.client.call_within(ANSWER_TIMEOUT, method, params).await;
+        let patience = self.timeout.unwrap_or(ANSWER_TIMEOUT);
+        let called = self.client.call_within(patience, method, params).await;
         called.map_err(|error| refusal::call(&self.target, error))
     }
 
-    /// Calls a method that may take as long as it takes.
+    /// Calls a method that may take as long as it takes, unless `--timeout` says how long.
     ///
     /// # Errors
     /// For the user.
@@ -73,7 +76,11 @@ impl Reached {
         P: Serialize + ?Sized,
         R: DeserializeOwned,
     {
-        self.client.call(method, params).await.map_err(|error| refusal::call(&self.target, error))
+        let called = match self.timeout {
+            Some(timeout) => self.client.call_within(timeout, method, params).await,
+            None => self.client.call(method, params).await,
+        };
+        called.map_err(|error| refusal::call(&self.target, error))
     }
 
     /// Whether the daemon was found on this machine, and not named.
@@ -141,7 +148,7 @@ pub(super) async fn daemon(
     if hello.server_info.version != ours {
         tell::note(globals, &format!("dshd there is {}, this one is {ours}", hello.server_info.version));
     }
-    Ok(Reached { client, notifications, target, hello })
+    Ok(Reached { client, notifications, target, hello, timeout: globals.args.timeout })
 }
 
 /// Reaches a running daemon for a command that only asks: it starts none and hears of no session.
@@ -177,12 +184,13 @@ pub(super) async fn greet(
     tell::note(globals, &format!("using {} (from {})", target.address, target.origin));
     let (client, notifications) = Client::on(stream);
     let refused = |error| refusal::call(&target, error);
+    let patience = globals.args.timeout.unwrap_or(ANSWER_TIMEOUT);
     if matches!(target.address, Address::Tcp(_))
         && let Some(token) = token(globals)?
     {
-        client.authenticate(&token, ANSWER_TIMEOUT).await.map_err(refused)?;
+        client.authenticate(&token, patience).await.map_err(refused)?;
     }
-    let hello = client.call_within(ANSWER_TIMEOUT, Method::Initialize, initialize).await.map_err(refused)?;
+    let hello = client.call_within(patience, Method::Initialize, initialize).await.map_err(refused)?;
     Ok(Greeted { client, notifications, target, hello })
 }
 

@@ -6,9 +6,10 @@ use serde::Serialize;
 use super::escape::one_line;
 use super::reach::{self, Reached};
 use super::table::Table;
-use super::{Failure, Globals, exit, human, listing, output};
+use super::{Failure, Globals, exit, human, listing, offline, output, refusal};
 use crate::event::SessionId;
 use crate::protocol::{Empty, LastSeq, ListedSession, Method, SessionParams, SessionStatus};
+use crate::store::Summary;
 
 /// Arguments of `dshd sessions`.
 #[derive(Debug, Args)]
@@ -85,21 +86,54 @@ struct Line<'a> {
 
 pub(super) async fn run(args: SessionsArgs, globals: &Globals) -> Result<u8, Failure> {
     let loaded = globals.load()?;
-    let reached = reach::viewer(globals, &loaded).await?;
+    let reached = match reach::viewer(globals, &loaded).await {
+        Ok(reached) => reached,
+        Err(failure) if failure.kind == refusal::NO_DAEMON && args.action.is_none() => {
+            let store = offline::store(failure, &loaded)?;
+            let sessions = offline::list(&store).await?.into_iter().map(stored).collect();
+            return show(sessions, &args, globals);
+        }
+        Err(failure) => return Err(failure),
+    };
     if let Some(SessionsAction::Close { id }) = &args.action {
         return close(&reached, id, globals).await;
     }
-    let cwd = args.cwd.as_deref().map(|cwd| {
-        let cwd = globals.environment.cwd().join(cwd);
-        cwd.canonicalize().unwrap_or(cwd).to_string_lossy().into_owned()
-    });
     // The order that is asked for decides which ones are shown, so all are needed unless it is the daemon's own.
-    let count = if args.all { usize::MAX } else { args.count };
-    let needed = if args.sort == SortBy::Updated { count } else { usize::MAX };
+    let needed = if args.sort == SortBy::Updated && !args.all { args.count } else { usize::MAX };
     let wanted = |session: &ListedSession| !args.running || session.status == SessionStatus::Running;
-    let mut sessions = listing::list(&reached, cwd, needed, wanted).await?;
+    let sessions = listing::list(&reached, cwd(&args, globals), needed, wanted).await?;
+    show(sessions, &args, globals)
+}
+
+/// The directory that is asked for, as sessions name theirs.
+fn cwd(args: &SessionsArgs, globals: &Globals) -> Option<String> {
+    let cwd = globals.environment.cwd().join(args.cwd.as_deref()?);
+    Some(cwd.canonicalize().unwrap_or(cwd).to_string_lossy().into_owned())
+}
+
+/// A session of the store, in which nothing runs.
+fn stored(summary: Summary) -> ListedSession {
+    ListedSession {
+        session_id: summary.header.id,
+        title: summary.title,
+        cwd: summary.header.cwd,
+        created_at: summary.header.created_at,
+        updated_at: summary.updated_at,
+        status: SessionStatus::Idle,
+        last_seq: LastSeq(summary.last),
+        parent_session_id: summary.header.parent_session,
+    }
+}
+
+fn show(mut sessions: Vec<ListedSession>, args: &SessionsArgs, globals: &Globals) -> Result<u8, Failure> {
+    if let Some(cwd) = cwd(args, globals) {
+        sessions.retain(|session| session.cwd == cwd);
+    }
+    if args.running {
+        sessions.retain(|session| session.status == SessionStatus::Running);
+    }
     sort(&mut sessions, args.sort);
-    sessions.truncate(count);
+    sessions.truncate(if args.all { usize::MAX } else { args.count });
     if globals.args.json {
         let sessions = sessions.iter().map(line).collect();
         output::print_json(&Document { schema: "dshd.sessions/1", sessions })?;

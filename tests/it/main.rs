@@ -1,3 +1,4 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
+mod cli_reach;
 mod support;

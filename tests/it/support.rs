@@ -3,6 +3,7 @@
 //! Every wait has a deadline and fails the test with what was seen so far. Nothing is shared between tests.
 
 mod daemon;
+mod fake;
 mod home;
 mod peer;
 
@@ -10,7 +11,8 @@ use std::future::Future;
 use std::time::Duration;
 
 pub(crate) use self::daemon::Daemon;
-pub(crate) use self::home::{Home, Ran};
+pub(crate) use self::fake::{Fake, hello_of};
+pub(crate) use self::home::{Home, Ran, finish};
 pub(crate) use self::peer::Peer;
 
 /// The longest that anything may take before a test fails: long, since machines are slow when they are busy.

@@ -213,6 +213,28 @@ impl Peer {
         reply["result"].take()
     }
 
+    /// As a daemon: answers a request.
+    pub(crate) async fn answer(&mut self, request: &Value, result: Value) {
+        self.send_line(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": result }).to_string()).await;
+    }
+
+    /// As a daemon: refuses a request.
+    pub(crate) async fn refuse(&mut self, request: &Value, code: i64, message: &str, data: Value) {
+        let error = json!({ "code": code, "message": message, "data": data });
+        self.send_line(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }).to_string()).await;
+    }
+
+    /// As a daemon: takes the next request, which must be of this method.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str) -> impl Future<Output = Value> {
+        let caller = std::panic::Location::caller();
+        async move {
+            let request = self.message().await;
+            assert_eq!(request["method"], method, "{request} ({caller})");
+            request
+        }
+    }
+
     /// The params of the next notification of this method; others are put aside.
     pub(crate) async fn notification(&mut self, method: &str) -> Value {
         let mut message = self.take(|message| message["method"] == method).await;
