@@ -92,6 +92,7 @@ pub enum Color {
 }
 
 /// Flags that every command takes.
+#[expect(clippy::doc_markdown, reason = "help texts are no Markdown")]
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {

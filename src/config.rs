@@ -143,7 +143,7 @@ table! {
         max_output: Option<u64> = None,
         /// Offers tools.
         tools: bool = true,
-        /// Takes DeepSeek's `thinking` switch.
+        /// Takes the official route's `thinking` switch.
         thinking: bool = false,
         /// Takes `reasoning_effort`.
         reasoning_effort: bool = false,

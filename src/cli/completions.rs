@@ -1,6 +1,8 @@
 //! `dshd completions`: a completion script for a shell.
 
-use clap::{Args, CommandFactory};
+mod nushell;
+
+use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
 
 use super::{Cli, Failure, exit, output};
@@ -14,12 +16,61 @@ use super::{Cli, Failure, exit, output};
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum, value_name = "SHELL")]
-    pub shell: Shell,
+    pub shell: ShellName,
+}
+
+/// The shells that we have a script for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ShellName {
+    /// GNU bash.
+    Bash,
+    /// zsh.
+    Zsh,
+    /// fish.
+    Fish,
+    /// Elvish.
+    Elvish,
+    /// PowerShell.
+    #[value(name = "powershell")]
+    PowerShell,
+    /// Nushell.
+    Nushell,
 }
 
 pub(super) fn run(args: &CompletionsArgs) -> Result<u8, Failure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "dshd", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
+    output::print(&script(args.shell))?;
     Ok(exit::OK)
+}
+
+fn script(shell: ShellName) -> String {
+    let mut command = Cli::command();
+    let known = match shell {
+        ShellName::Bash => Shell::Bash,
+        ShellName::Zsh => Shell::Zsh,
+        ShellName::Fish => Shell::Fish,
+        ShellName::Elvish => Shell::Elvish,
+        ShellName::PowerShell => Shell::PowerShell,
+        ShellName::Nushell => {
+            command.build();
+            return nushell::script(&command);
+        }
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(known, &mut command, "dshd", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shell_gets_a_script_that_knows_the_commands() {
+        for shell in ShellName::value_variants() {
+            let script = script(*shell);
+            for word in ["prompt", "completions", "idle-exit"] {
+                assert!(script.contains(word), "{shell:?} does not know {word}");
+            }
+        }
+    }
 }

@@ -45,7 +45,7 @@ pub enum ConfigAction {
     Path,
     /// Print one value
     Get {
-        /// The key, as limits.in_flight
+        /// The key, as log.level
         #[arg(value_name = "KEY")]
         key: String,
     },

@@ -75,3 +75,22 @@ fn unwritable(dir: &Path, error: &io::Error) -> Failure {
     Failure::new(exit::REFUSED, "io", format!("cannot write pages to {}: {error}", dir.display()))
         .with_help("dshd man DIR with a directory that you may write")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_with_its_examples_and_exit_codes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Cli::command();
+        command.build();
+        let pages = write_pages(&command, dir.path()).unwrap();
+        let text = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(pages.len() >= 16, "{pages:?}");
+        assert!(text("dshd-token-create.1").contains("dshd\\-token\\-create"));
+        let prompt = text("dshd-prompt.1");
+        assert!(prompt.contains("EXAMPLES") && prompt.contains("EXIT STATUS"), "{prompt}");
+        assert!(prompt.contains("already runs"), "{prompt}");
+    }
+}

@@ -117,9 +117,98 @@ fn usage_line(rendered: &str) -> Option<&str> {
 
 fn suggestion(error: &clap::Error) -> Option<String> {
     let kinds = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    kinds.into_iter().find_map(|kind| match error.get(kind)? {
-        ContextValue::String(name) => Some(name.clone()),
-        ContextValue::Strings(names) => names.first().cloned(),
-        _ => None,
+    kinds.into_iter().find_map(|kind| {
+        let context = error.get(kind)?;
+        if let ContextValue::Strings(names) = context {
+            return names.first().cloned();
+        }
+        if let ContextValue::String(name) = context { Some(name.clone()) } else { None }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Parsed, Refused> {
+        let args = std::iter::once("dshd").chain(line.split_whitespace()).map(OsString::from);
+        parse(args, Environment::default())
+    }
+
+    #[track_caller]
+    fn refused(line: &str, message: &str, help: &str) {
+        let refused = parsed(line).expect_err("the usage is wrong");
+        assert_eq!(refused.failure.code, exit::USAGE);
+        assert!(refused.failure.message.contains(message), "{:?}", refused.failure);
+        assert!(
+            refused.failure.help.as_deref().is_some_and(|text| text.contains(help)),
+            "{:?}",
+            refused.failure
+        );
+    }
+
+    #[test]
+    fn a_misspelt_command_or_flag_is_told_the_nearest() {
+        refused("sesions", "unrecognized subcommand 'sesions'", "did you mean `sessions`?");
+        refused("config chek", "'chek'", "did you mean `check`?");
+        refused("status --jsn", "'--jsn'", "did you mean `--json`?");
+    }
+
+    #[test]
+    fn what_is_missing_or_no_value_is_told_in_one_sentence() {
+        refused("cancel", "<ID>", "usage: dshd cancel");
+        refused("serve --listen foo", "expected unix:/path or tcp:host:port", "--help");
+        refused("", "no command was given", "dshd prompt TEXT");
+        assert!(!parsed("cancel").unwrap_err().failure.message.contains('\n'));
+    }
+
+    #[test]
+    fn wrong_usage_is_told_in_json_when_json_was_asked_for() {
+        assert!(parsed("--json stats").unwrap_err().json);
+        assert!(!parsed("stats").unwrap_err().json);
+    }
+
+    #[test]
+    fn the_sdk_profile_is_stdio_and_takes_patches_but_no_command() {
+        let Parsed::Run(invocation) = parsed("--profile sdk --patch a --patch b").unwrap() else {
+            panic!("told")
+        };
+        assert_eq!(invocation.globals.flags.profile, Profile::Sdk);
+        match invocation.command {
+            Command::Stdio(args) => assert_eq!(args.ignored_patches.len(), 2),
+            other => panic!("{other:?}"),
+        }
+        refused("--profile sdk serve", "takes no subcommand", "dshd --profile sdk");
+        refused("--patch a serve", "--profile", "usage");
+    }
+
+    #[test]
+    fn global_flags_stand_before_or_after_the_command() {
+        for line in
+            ["-H unix:/x --json status", "status -H unix:/x --json", "status --connect unix:/x --json"]
+        {
+            let Parsed::Run(invocation) = parsed(line).unwrap() else { panic!("told") };
+            assert_eq!(invocation.globals.args.connect.as_deref(), Some("unix:/x"));
+            assert!(invocation.globals.args.json);
+        }
+    }
+
+    #[test]
+    fn flags_of_serve_become_configuration() {
+        let line = "serve -l tcp:127.0.0.1:0 -l /s --log-level debug --log-format json --data-dir /d";
+        let Parsed::Run(invocation) = parsed(line).unwrap() else { panic!("told") };
+        let flags = invocation.globals.flags;
+        assert_eq!(
+            flags.listen.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["tcp:127.0.0.1:0", "unix:/s"]
+        );
+        assert_eq!(flags.log_level.as_deref(), Some("debug"));
+        assert_eq!(flags.log_format, Some(crate::config::LogFormat::Json));
+        assert_eq!(flags.data_dir.as_deref(), Some(std::path::Path::new("/d")));
+    }
+
+    #[test]
+    fn the_definition_has_no_contradiction() {
+        Cli::command().debug_assert();
+    }
 }

@@ -9,6 +9,7 @@ use crate::config::{Listen, Loaded, LogFormat};
 use crate::daemon::{self, DaemonError, ServeOptions};
 
 /// Arguments of `dshd serve`.
+#[expect(clippy::doc_markdown, reason = "help texts are no Markdown")]
 #[derive(Debug, Args)]
 #[command(after_long_help = "EXAMPLES:
   dshd serve

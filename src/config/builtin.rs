@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::layer::Layer;
 use super::{ProviderConfig, ProviderKind, Source};
 
-/// The provider that DeepSeek runs.
+/// The provider of the official route.
 pub const DEEPSEEK: &str = "deepseek-official";
 /// The provider that needs no key.
 pub const SCRIPTED: &str = "scripted";

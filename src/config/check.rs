@@ -166,11 +166,11 @@ fn default_provider(config: &Config) -> Checked {
     }
 }
 
-fn at_least<T: PartialOrd + std::fmt::Display>(key: &str, value: T, least: T) -> Checked {
+fn at_least<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, least: T) -> Checked {
     if value < least { refuse(key, format!("at least {least}, got {value}")) } else { Ok(()) }
 }
 
-fn at_most<T: PartialOrd + std::fmt::Display>(key: &str, value: T, most: T) -> Checked {
+fn at_most<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, most: T) -> Checked {
     if value > most { refuse(key, format!("at most {most}, got {value}")) } else { Ok(()) }
 }
 

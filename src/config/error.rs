@@ -93,7 +93,7 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
     /// A value that can't be used.
-    #[error("{origin}: `{key}`: {reason}")]
+    #[error("{}", value(key, origin, reason))]
     Value {
         /// The whole key.
         key: String,
@@ -122,8 +122,27 @@ impl ConfigError {
                 Some("all keys with their values: dshd config show".to_owned())
             }
             Self::Syntax { path, .. } => Some(format!("dshd config check {}", path.display())),
-            Self::Value { .. } => None,
+            Self::Value { origin: Source::File { path, .. }, .. } => {
+                Some(format!("mend it, then: dshd config check {}", path.display()))
+            }
+            Self::Value { origin: Source::Variable { name }, .. } => {
+                Some(format!("give it such a value, or: unset {name}"))
+            }
+            Self::Value { .. } => {
+                Some("all values and where they are set: dshd config show --sources".to_owned())
+            }
             Self::NoDataDirectory => Some("pass --data-dir DIR, or set DSHD_DATA_DIR".to_owned()),
         }
+    }
+}
+
+fn value(key: &str, origin: &Source, reason: &str) -> String {
+    match origin {
+        Source::Flag { name } => format!("{name}: {reason}"),
+        Source::Default
+        | Source::Profile
+        | Source::File { .. }
+        | Source::Variable { .. }
+        | Source::KeyFile { .. } => format!("{origin}: `{key}`: {reason}"),
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Layer, ConfigError> {
 /// The line, from 1, where a span begins.
 fn line(text: &str, span: Option<Range<usize>>) -> usize {
     let before = span.map_or(0, |span| span.start.min(text.len()));
-    text.as_bytes()[..before].iter().filter(|byte| **byte == b'\n').count() + 1
+    memchr::memchr_iter(b'\n', &text.as_bytes()[..before]).count() + 1
 }
 
 struct Reader<'a> {
@@ -161,13 +161,13 @@ mod tests {
         check(
             "[limits]\n# so many\nmailbox = \"many\"\n",
             "/etc/dshd.toml:3: `limits.mailbox`: expected a whole number, got string \"many\"",
-            None,
+            Some("mend it, then: dshd config check /etc/dshd.toml"),
         );
         check(
             "[providers.\"my.own\"]\nretry_base = \"1 hour\"\n",
             "/etc/dshd.toml:2: `providers.\"my.own\".retry_base`: \
              expected a duration like \"30s\" (ms, s, m, h, d), got \"1 hour\"",
-            None,
+            Some("mend it, then: dshd config check /etc/dshd.toml"),
         );
         check(
             "listen = [\n  { tcp = \"127.0.0.1:0\" },\n  { tpc = 7 },\n]\n",

@@ -40,11 +40,12 @@ fn all(config: &Config) -> BTreeMap<String, Value> {
 pub(super) fn collect(prefix: &str, dict: &Dict, leaves: &mut BTreeMap<String, Value>) {
     for (name, value) in dict {
         let key = child(prefix, name);
-        match value {
-            Value::Dict(_, table) if !table.is_empty() => collect(&key, table, leaves),
-            leaf => {
-                leaves.insert(key, leaf.clone());
-            }
+        if let Value::Dict(_, table) = value
+            && !table.is_empty()
+        {
+            collect(&key, table, leaves);
+        } else {
+            leaves.insert(key, value.clone());
         }
     }
 }
@@ -84,13 +85,13 @@ fn distance(from: &str, to: &str) -> usize {
     let from: Vec<char> = from.chars().collect();
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (i, &a) in from.iter().enumerate() {
+    for (i, &left) in from.iter().enumerate() {
         let mut row = Vec::with_capacity(to.len() + 1);
         row.push(i + 1);
-        for (j, &b) in to.iter().enumerate() {
-            let replaced = last[j] + usize::from(a != b);
+        for (j, &right) in to.iter().enumerate() {
+            let replaced = last[j] + usize::from(left != right);
             let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && a == to[j - 1] && from[i - 1] == b {
+            if i > 0 && j > 0 && left == to[j - 1] && from[i - 1] == right {
                 least = least.min(before[j - 1] + 1);
             }
             row.push(least);

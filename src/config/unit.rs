@@ -20,8 +20,10 @@ impl ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, size) =
-            SIZE_UNITS.iter().find(|(_, size)| self.0 >= *size && self.0 % size == 0).unwrap_or(&("B", 1));
+        let (unit, size) = SIZE_UNITS
+            .iter()
+            .find(|(_, size)| self.0 >= *size && self.0.is_multiple_of(*size))
+            .unwrap_or(&("B", 1));
         write!(f, "{}{unit}", self.0 / size)
     }
 }
@@ -77,8 +79,11 @@ pub mod duration {
     /// Writes the largest unit that is exact.
     pub fn format(duration: Duration) -> String {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        let (unit, size) =
-            UNITS.iter().rev().find(|(_, size)| millis >= *size && millis % size == 0).unwrap_or(&("ms", 1));
+        let (unit, size) = UNITS
+            .iter()
+            .rev()
+            .find(|(_, size)| millis >= *size && millis.is_multiple_of(*size))
+            .unwrap_or(&("ms", 1));
         format!("{}{unit}", millis / size)
     }
 

@@ -26,7 +26,7 @@ impl Incident {
     /// That of the panic which was just caught on this thread, already logged; else a new one.
     #[must_use]
     pub fn of_caught_panic() -> Self {
-        LAST.with(RefCell::take).unwrap_or_else(Self::new)
+        LAST.with(RefCell::take).unwrap_or_default()
     }
 
     /// The id as text.

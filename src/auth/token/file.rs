@@ -138,7 +138,7 @@ fn render(tokens: &[Token]) -> String {
     tables.set_implicit(true);
     for token in tokens {
         let mut table = Table::new();
-        let hex: String = token.hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = token.hash.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         table.insert("scope", value(token.scope.as_str()));
         table.insert("sha256", value(hex));
         table.insert("created_at", value(token.created_at.to_string()));

@@ -1,6 +1,6 @@
 //! Asking for a secret on the terminal: nothing is shown, Ctrl-C cancels, the terminal is always put back.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read as _};
 use std::os::fd::AsFd;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
@@ -49,13 +49,13 @@ pub(super) fn ask(question: &str) -> Result<Zeroizing<String>, Failure> {
         |error: io::Error| Failure::new(exit::REFUSED, "io", format!("cannot ask on this terminal: {error}"));
     let silent = Silent::new(io::stdin()).map_err(failed)?;
     telemetry::say(question);
-    let typed = read_keys(io::stdin().lock()).map_err(failed);
+    let typed = read_keys(&mut io::stdin().lock()).map_err(failed);
     drop(silent);
     typed?.ok_or_else(|| Failure::new(exit::INTERRUPTED, "interrupted", "cancelled; no key was stored"))
 }
 
 /// Reads to the end of the line. None: Ctrl-C, or Ctrl-D with nothing typed.
-fn read_keys(keys: impl Read) -> io::Result<Option<Zeroizing<String>>> {
+fn read_keys(keys: &mut impl BufRead) -> io::Result<Option<Zeroizing<String>>> {
     // All of it at once, since a text that grows leaves copies behind.
     let mut typed = Zeroizing::new(Vec::with_capacity(SECRET_BYTES_MAX));
     for key in keys.bytes() {
@@ -84,7 +84,7 @@ mod tests {
 
     #[track_caller]
     fn check(keys: &[u8], expected: Option<&str>) {
-        let typed = read_keys(keys).unwrap();
+        let typed = read_keys(&mut &*keys).unwrap();
         assert_eq!(typed.as_ref().map(|text| text.as_str()), expected);
     }
 
@@ -104,6 +104,6 @@ mod tests {
 
     #[test]
     fn more_than_any_key_has_is_refused() {
-        assert!(read_keys(&*vec![b'x'; SECRET_BYTES_MAX + 1]).is_err());
+        assert!(read_keys(&mut &*vec![b'x'; SECRET_BYTES_MAX + 1]).is_err());
     }
 }
