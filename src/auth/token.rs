@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test]
     async fn an_expired_token_is_refused_by_name() {
         let place = place();
-        let secret = create(&place, "laptop", Scope::Control, Some(Duration::from_secs(60))).await;
+        let secret = create(&place, "laptop", Scope::Control, Some(Duration::from_mins(1))).await;
         let tokens = Tokens::new(&place.path);
         let later = Timestamp::now() + jiff::SignedDuration::from_secs(61);
         assert!(tokens.authenticate(&secret, Timestamp::now()).is_ok());

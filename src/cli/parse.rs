@@ -174,10 +174,8 @@ mod tests {
             panic!("told")
         };
         assert_eq!(invocation.globals.flags.profile, Profile::Sdk);
-        match invocation.command {
-            Command::Stdio(args) => assert_eq!(args.ignored_patches.len(), 2),
-            other => panic!("{other:?}"),
-        }
+        let Command::Stdio(args) = invocation.command else { panic!("it is stdio") };
+        assert_eq!(args.ignored_patches.len(), 2);
         refused("--profile sdk serve", "takes no subcommand", "dshd --profile sdk");
         refused("--patch a serve", "--profile", "usage");
     }

@@ -83,20 +83,20 @@ pub(super) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let from: Vec<char> = from.chars().collect();
-    let mut before: Vec<usize> = Vec::new();
+    let mut older: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (i, &left) in from.iter().enumerate() {
-        let mut row = Vec::with_capacity(to.len() + 1);
-        row.push(i + 1);
+    for (at, &left) in from.iter().enumerate() {
+        let mut line = Vec::with_capacity(to.len() + 1);
+        line.push(at + 1);
         for (j, &right) in to.iter().enumerate() {
             let replaced = last[j] + usize::from(left != right);
-            let mut least = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && left == to[j - 1] && from[i - 1] == right {
-                least = least.min(before[j - 1] + 1);
+            let mut least = replaced.min(last[j + 1] + 1).min(line[j] + 1);
+            if at > 0 && j > 0 && left == to[j - 1] && from[at - 1] == right {
+                least = least.min(older[j - 1] + 1);
             }
-            row.push(least);
+            line.push(least);
         }
-        before = std::mem::replace(&mut last, row);
+        older = std::mem::replace(&mut last, line);
     }
     last[to.len()]
 }

@@ -52,10 +52,8 @@ fn flag(arg: &Arg) -> Option<String> {
 }
 
 fn kind(arg: &Arg) -> &'static str {
-    match arg.get_value_hint() {
-        ValueHint::AnyPath | ValueHint::FilePath | ValueHint::DirPath => "path",
-        _other => "string",
-    }
+    let paths = [ValueHint::AnyPath, ValueHint::FilePath, ValueHint::DirPath];
+    if paths.contains(&arg.get_value_hint()) { "path" } else { "string" }
 }
 
 fn comment(arg: &Arg) -> String {
