@@ -35,9 +35,16 @@ impl Printer {
         Self { queue, thread: Scope::new().spawn_blocking(move || write(pieces)) }
     }
 
-    /// Waits for room. `false`: stdout can't be written any more, and [`Printer::finish`] says why. Cancel safe.
-    pub(super) async fn has_room(&self) -> bool {
-        self.queue.reserve().await.is_ok()
+    /// Waits for room, for ever when stdout can't be written any more. Cancel safe.
+    pub(super) async fn has_room(&self) {
+        if self.queue.reserve().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until stdout can't be written any more; [`Printer::finish`] says why. Cancel safe.
+    pub(super) async fn failed(&self) {
+        self.queue.closed().await;
     }
 
     /// Queues a piece, for which there must be room. Only one task prints, so room that was there still is.

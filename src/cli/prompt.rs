@@ -35,7 +35,7 @@ pub struct PromptArgs {
     #[arg(long, short, value_name = "ID")]
     pub session: Option<String>,
     /// Go on with the last session of this directory
-    #[arg(long = "continue", short, conflicts_with = "session")]
+    #[arg(long = "continue", short = 'c', conflicts_with = "session")]
     pub last: bool,
     /// Work in this directory
     #[arg(long, short = 'C', value_name = "DIR")]

@@ -1,4 +1,5 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
+mod cli_prompt;
 mod cli_reach;
 mod support;

@@ -109,10 +109,8 @@ impl<'a> Drive<'a> {
                 biased;
                 wish = self.signals.next() => if self.heard(wish).await { return Ended::Left },
                 () = until(deadline) => return Ended::TimedOut,
-                has_room = self.printer.has_room(), if !is_drained => {
-                    if !has_room {
-                        return Ended::PipeClosed;
-                    }
+                () = self.printer.failed() => return Ended::PipeClosed,
+                () = self.printer.has_room(), if !is_drained => {
                     if let Some(piece) = self.pieces.pop_front() {
                         self.printer.print(piece);
                     }
