@@ -26,7 +26,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::builtin::{DEEPSEEK, SCRIPTED};
-pub use self::credentials::{Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key};
+pub use self::credentials::{
+    Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key, loose_secret,
+};
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Source};
 pub use self::file::read_text;

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 
 use super::layer::Layer;
-use super::{ProviderConfig, ProviderKind, Source};
+use super::{ModelConfig, ProviderConfig, ProviderKind, Source};
 
 /// The provider of the official route.
 pub const DEEPSEEK: &str = "deepseek-official";
 /// The provider that needs no key.
 pub const SCRIPTED: &str = "scripted";
+
+/// Its models; the first is the default.
+const DEEPSEEK_MODELS: [&str; 3] = ["deepseek-flash", "deepseek-v4-flash", "deepseek-v4-pro"];
 
 /// Requests in flight that an official SDK may count on.
 const SDK_IN_FLIGHT: u64 = 1024;
@@ -21,8 +24,12 @@ pub(super) fn providers() -> BTreeMap<String, ProviderConfig> {
         ..ProviderConfig::default()
     };
     let scripted = ProviderConfig { kind: ProviderKind::Scripted, ..ProviderConfig::default() };
+    let deepseek = ProviderConfig {
+        models: DEEPSEEK_MODELS.map(|name| (name.to_owned(), deepseek_model())).into(),
+        ..remote(ProviderKind::Chat, "https://api.deepseek.com", "DEEPSEEK_API_KEY")
+    };
     BTreeMap::from([
-        (DEEPSEEK.to_owned(), remote(ProviderKind::Chat, "https://api.deepseek.com", "DEEPSEEK_API_KEY")),
+        (DEEPSEEK.to_owned(), deepseek),
         (
             "anthropic".to_owned(),
             remote(ProviderKind::Anthropic, "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
@@ -30,6 +37,17 @@ pub(super) fn providers() -> BTreeMap<String, ProviderConfig> {
         ("openai".to_owned(), remote(ProviderKind::Chat, "https://api.openai.com/v1", "OPENAI_API_KEY")),
         (SCRIPTED.to_owned(), scripted),
     ])
+}
+
+/// What DeepSeek's models can do, as documented in late 2026. Prices change too often to be built in.
+fn deepseek_model() -> ModelConfig {
+    ModelConfig {
+        context_window: 1_000_000,
+        max_output: Some(384_000),
+        thinking: true,
+        reasoning_effort: true,
+        ..ModelConfig::default()
+    }
 }
 
 /// Defaults under `--profile sdk` (PROTOCOL.md 9): the official runtime's route and wire.

@@ -172,8 +172,8 @@ impl Credentials {
     }
 }
 
-/// Warns of a file of secrets that others can read.
-pub(super) fn loose(path: &Path) -> Option<String> {
+/// What is to be said of a file of secrets that others can read.
+pub fn loose_secret(path: &Path) -> Option<String> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then(|| {
         let path = path.display();
@@ -277,8 +277,8 @@ mod tests {
         let path = dir.path().join("credentials.toml");
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(loose(&path).unwrap().contains("mode 0644"));
+        assert!(loose_secret(&path).unwrap().contains("mode 0644"));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(loose(&path), None);
+        assert_eq!(loose_secret(&path), None);
     }
 }

@@ -86,7 +86,7 @@ pub fn load(environment: &Environment, flags: &Flags) -> Result<Loaded, ConfigEr
         sources.remove("listen");
     }
     check::check(&config, &sources)?;
-    warnings.extend(paths.credentials.as_deref().and_then(credentials::loose));
+    warnings.extend(paths.credentials.as_deref().and_then(credentials::loose_secret));
     Ok(Loaded {
         config,
         sources,
