@@ -2,4 +2,5 @@
 
 mod cli_prompt;
 mod cli_reach;
+mod model_server;
 mod support;
