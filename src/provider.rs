@@ -1,8 +1,23 @@
 //! Models: one trait, an adapter a wire. An adapter turns a request into bytes, and the answer's bytes into calls on a
 //! [`ChunkSink`] that neither allocates nor waits.
 
+mod anthropic;
+mod blocks;
+mod chat;
+mod failure;
+mod http;
+mod json;
 pub mod registry;
 pub mod retry;
+mod scripted;
+mod sse;
+mod stream;
+
+#[cfg(test)]
+#[path = "../tests/it/model_server.rs"]
+mod model_server;
+#[cfg(test)]
+mod test_sink;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

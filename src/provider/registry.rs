@@ -1,9 +1,22 @@
 //! The providers by name: what is built in, what is configured, who has a key.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Provider;
-use crate::config::{Config, ModelConfig};
+use super::anthropic::Anthropic;
+use super::chat::Chat;
+use super::http::Key;
+use super::retry::RetryPolicy;
+use super::scripted::Scripted;
+use crate::config::{
+    Config, Credentials, CredentialsError, DEEPSEEK, Environment, KeyPlace, Loaded, ModelConfig, Profile,
+    ProviderConfig, ProviderKind, SCRIPTED, api_key, loose_secret,
+};
+
+/// What a provider without configured models is asked for; a server with one model takes any name.
+const ANY_MODEL: &str = "default";
 
 /// A configured model for `models/list`.
 #[derive(Clone, Debug)]
@@ -19,6 +32,8 @@ pub struct Model {
 pub struct Route {
     /// Its name.
     pub provider: String,
+    /// The wire it speaks.
+    pub kind: ProviderKind,
     /// Whether a key is there, or none is needed.
     pub ready: bool,
     /// Its configured models.
@@ -36,8 +51,8 @@ pub enum RouteError {
         /// What there is.
         known: String,
     },
-    /// No key.
-    #[error("provider {name} has no key; {remedy}")]
+    /// No key, or one that can't be used.
+    #[error("provider {name} has no key: {remedy}")]
     NoKey {
         /// Which provider.
         name: String,
@@ -46,51 +61,194 @@ pub enum RouteError {
     },
 }
 
+struct Entry {
+    adapter: Arc<dyn Provider>,
+    key: Key,
+    config: ProviderConfig,
+}
+
+struct Table {
+    entries: BTreeMap<String, Entry>,
+    default_provider: Option<String>,
+    default_model: Option<String>,
+    profile: Profile,
+}
+
 /// All providers. Cheap to clone; rebuilt on reload.
 #[derive(Clone)]
 pub struct Providers {
-    _private: (),
+    table: Arc<Table>,
 }
 
 impl Providers {
     /// Reads keys and builds the table. HTTP clients are built on first use.
-    pub fn from_config(_config: &Config) -> Self {
-        unimplemented!()
+    pub fn of(loaded: &Loaded) -> Self {
+        let credentials = loaded.paths.credentials.as_deref();
+        Self::from_config(&loaded.config, &loaded.environment, credentials, loaded.profile)
     }
 
-    /// The default route: (provider, model).
+    /// The same from its parts; `credentials` is the file that `dshd login` writes.
+    pub fn from_config(
+        config: &Config,
+        environment: &Environment,
+        credentials: Option<&Path>,
+        profile: Profile,
+    ) -> Self {
+        let logins = credentials.map_or_else(|| Ok(Credentials::default()), Credentials::read);
+        let search = Search { environment, logins, credentials };
+        let keys: Vec<_> = config
+            .providers
+            .iter()
+            .map(|(name, provider)| (name, provider, search.key(name, provider)))
+            .collect();
+        let keyless = !keys.iter().any(|(_, _, key)| matches!(key, Key::Present(_) | Key::Refused(_)));
+        let entry = |(name, provider, key): (&String, &ProviderConfig, Key)| {
+            let adapter: Arc<dyn Provider> = match provider.kind {
+                ProviderKind::Chat => Arc::new(Chat::new(name, provider, key.clone())),
+                ProviderKind::Anthropic => Arc::new(Anthropic::new(name, provider, key.clone())),
+                ProviderKind::Scripted => Arc::new(Scripted::new(provider, keyless)),
+            };
+            (name.clone(), Entry { adapter, key, config: provider.clone() })
+        };
+        let entries = keys.into_iter().map(entry).collect();
+        let (default_provider, default_model) =
+            (config.default_provider.clone(), config.default_model.clone());
+        Self { table: Arc::new(Table { entries, default_provider, default_model, profile }) }
+    }
+
+    /// The default route: (provider, model). Configured, else DeepSeek if it has a key, else `scripted`.
     pub fn default_route(&self) -> (String, String) {
-        unimplemented!()
+        let table = &self.table;
+        let has_key = |entry: &Entry| !matches!(entry.key, Key::Missing(_));
+        let provider = match &table.default_provider {
+            Some(provider) => provider.as_str(),
+            None if table.profile == Profile::Sdk => DEEPSEEK,
+            None if table.entries.get(DEEPSEEK).is_some_and(has_key) => DEEPSEEK,
+            None => SCRIPTED,
+        };
+        (provider.to_owned(), self.default_model(provider))
     }
 
-    /// Checks that a provider exists and has its key.
+    /// The model of a provider when a client names none.
+    pub fn default_model(&self, provider: &str) -> String {
+        let table = &self.table;
+        let Some(entry) = table.entries.get(provider) else { return ANY_MODEL.to_owned() };
+        let is_default = match &table.default_provider {
+            Some(default) => default == provider,
+            None => provider == DEEPSEEK,
+        };
+        let models = &entry.config.models;
+        match &table.default_model {
+            Some(model) if is_default || models.contains_key(model) => model.clone(),
+            _other if entry.config.kind == ProviderKind::Scripted => SCRIPTED.to_owned(),
+            _other => models.keys().next().cloned().unwrap_or_else(|| ANY_MODEL.to_owned()),
+        }
+    }
+
+    /// Checks that a provider exists and has its key. Official SDKs are told of a missing key by the turn.
     ///
     /// # Errors
     /// [`RouteError`].
-    pub fn check(&self, _provider: &str) -> Result<(), RouteError> {
-        unimplemented!()
+    pub fn check(&self, provider: &str) -> Result<(), RouteError> {
+        match &self.entry(provider)?.key {
+            Key::Missing(_) if self.table.profile == Profile::Sdk => Ok(()),
+            Key::Missing(remedy) | Key::Refused(remedy) => {
+                Err(RouteError::NoKey { name: provider.to_owned(), remedy: remedy.clone() })
+            }
+            Key::Present(_) | Key::Needless => Ok(()),
+        }
     }
 
     /// The provider, for a call. One without key is returned too; its calls fail with `MISSING_CREDENTIAL`.
     ///
     /// # Errors
     /// [`RouteError::Unknown`].
-    pub fn get(&self, _provider: &str) -> Result<Arc<dyn Provider>, RouteError> {
-        unimplemented!()
+    pub fn get(&self, provider: &str) -> Result<Arc<dyn Provider>, RouteError> {
+        Ok(Arc::clone(&self.entry(provider)?.adapter))
     }
 
     /// What a model can do; defaults for one that is not configured.
-    pub fn abilities(&self, _provider: &str, _model: &str) -> ModelConfig {
-        unimplemented!()
+    pub fn abilities(&self, provider: &str, model: &str) -> ModelConfig {
+        let entry = self.table.entries.get(provider);
+        entry.and_then(|entry| entry.config.models.get(model)).cloned().unwrap_or_default()
     }
 
     /// How often and after which first pause a provider's failed calls are made again.
-    pub fn retry_policy(&self, _provider: &str) -> super::retry::RetryPolicy {
-        unimplemented!()
+    pub fn retry_policy(&self, provider: &str) -> RetryPolicy {
+        let default = ProviderConfig::default();
+        let config = self.table.entries.get(provider).map_or(&default, |entry| &entry.config);
+        RetryPolicy { max: config.max_retries, base: config.retry_base }
     }
 
     /// For `models/list`.
     pub fn routes(&self) -> Vec<Route> {
-        unimplemented!()
+        let route = |(name, entry): (&String, &Entry)| Route {
+            provider: name.clone(),
+            kind: entry.config.kind,
+            ready: matches!(entry.key, Key::Present(_) | Key::Needless),
+            models: (entry.config.models.iter())
+                .map(|(name, abilities)| Model { name: name.clone(), abilities: abilities.clone() })
+                .collect(),
+        };
+        self.table.entries.iter().map(route).collect()
+    }
+
+    fn entry(&self, provider: &str) -> Result<&Entry, RouteError> {
+        self.table.entries.get(provider).ok_or_else(|| RouteError::Unknown {
+            name: provider.to_owned(),
+            known: self.table.entries.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        })
     }
 }
+
+/// Where keys are looked for.
+struct Search<'a> {
+    environment: &'a Environment,
+    logins: Result<Credentials, CredentialsError>,
+    credentials: Option<&'a Path>,
+}
+
+impl Search<'_> {
+    fn key(&self, name: &str, provider: &ProviderConfig) -> Key {
+        if provider.kind == ProviderKind::Scripted {
+            return Key::Needless;
+        }
+        let none = Credentials::default();
+        let logins = self.logins.as_ref().unwrap_or(&none);
+        let path = self.credentials.unwrap_or(Path::new(""));
+        match api_key(name, provider, self.environment, (logins, path)) {
+            Ok(Some(source)) => match self.loose(&source.place) {
+                Some(refusal) => Key::Refused(refusal),
+                None => Key::Present(source.key),
+            },
+            Ok(None) => match &self.logins {
+                Err(error) => Key::Refused(format!("{error}; help: dshd login {name} writes it anew")),
+                Ok(_) => missing(name, provider),
+            },
+            Err(error) => Key::Refused(error.to_string()),
+        }
+    }
+
+    /// A file of keys that others can read is not used; but systemd guards its own directory.
+    fn loose(&self, place: &KeyPlace) -> Option<String> {
+        let (KeyPlace::File(path) | KeyPlace::Login(path)) = place else { return None };
+        let guarded = self.environment.absolute("CREDENTIALS_DIRECTORY");
+        if guarded.is_some_and(|directory| path.starts_with(directory)) {
+            return None;
+        }
+        loose_secret(path)
+    }
+}
+
+fn missing(name: &str, provider: &ProviderConfig) -> Key {
+    match &provider.api_key_env {
+        Some(variable) => Key::Missing(format!("no key is set; help: dshd login {name}, or set {variable}")),
+        None if provider.api_key_file.is_some() => {
+            Key::Missing(format!("its api_key_file is empty; help: put the key there, or dshd login {name}"))
+        }
+        None => Key::Needless,
+    }
+}
+
+#[cfg(test)]
+mod tests;

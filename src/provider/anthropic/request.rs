@@ -1,0 +1,267 @@
+//! The request's bytes. Tool results and prompts that follow each other are one message; thoughts go back with their
+//! signatures to the provider that signed them, and to no other.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::wire::{Replay, ReplayBlock};
+use crate::event::{Block, Message, Role};
+use crate::provider::ModelRequest;
+
+/// Output limit when nothing says one; this wire has no default of its own.
+const MAX_TOKENS: u64 = 32_000;
+/// Tokens of thought for each effort; a budget is below the output limit and at least 1024.
+const BUDGETS: [(&str, u64); 3] = [("low", 4_096), ("medium", 10_240), ("max", 32_768)];
+const BUDGET: u64 = 16_384;
+const BUDGET_MIN: u64 = 1_024;
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    max_tokens: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    system: Vec<Part<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    messages: Vec<Entry<'a>>,
+    stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig<'a>>,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a RawValue,
+}
+
+#[derive(Serialize)]
+struct Thinking {
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    budget_tokens: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct OutputConfig<'a> {
+    effort: &'a str,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    role: &'static str,
+    content: Vec<Part<'a>>,
+}
+
+/// A block, and whether the provider may cache all that goes before.
+#[derive(Serialize)]
+struct Part<'a> {
+    #[serde(flatten)]
+    content: Content<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Clone, Copy, Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+}
+
+const EPHEMERAL: CacheControl = CacheControl { r#type: "ephemeral" };
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Content<'a> {
+    Text {
+        text: &'a str,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: Cow<'a, str>,
+    },
+    RedactedThinking {
+        data: Cow<'a, str>,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: &'a str,
+        input: Cow<'a, RawValue>,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        content: Cow<'a, str>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+}
+
+impl<'a> From<Content<'a>> for Part<'a> {
+    fn from(content: Content<'a>) -> Self {
+        Self { content, cache_control: None }
+    }
+}
+
+/// Writes the request.
+///
+/// # Errors
+/// None in practice: all of it is text.
+pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, serde_json::Error> {
+    let abilities = &request.abilities;
+    let effort = request.reasoning_effort.as_deref();
+    let is_off = matches!(effort, Some("none" | "off" | "disabled"));
+    let max_tokens = request.max_tokens.or(abilities.max_output).unwrap_or(MAX_TOKENS);
+    let tools = request.tools.iter().filter(|_| abilities.tools).map(|tool| Tool {
+        name: &tool.name,
+        description: &tool.description,
+        input_schema: &tool.parameters,
+    });
+    let mut system = Vec::new();
+    let mut messages: Vec<Entry<'_>> = Vec::new();
+    for message in &request.messages {
+        let (role, parts) = match message.role {
+            Role::System => {
+                system.extend(texts(message));
+                continue;
+            }
+            Role::User => ("user", texts(message).collect()),
+            Role::Tool => ("user", vec![result(message)]),
+            Role::Assistant => ("assistant", answer(message, provider, &request.model)?),
+        };
+        match messages.last_mut() {
+            Some(last) if last.role == role => last.content.extend(parts),
+            _other if parts.is_empty() => {}
+            _other => messages.push(Entry { role, content: parts }),
+        }
+    }
+    let last = messages.last_mut().filter(|entry| entry.role == "user");
+    let last = last.and_then(|entry| entry.content.last_mut());
+    for part in [system.last_mut(), last].into_iter().flatten() {
+        part.cache_control = Some(EPHEMERAL);
+    }
+    serde_json::to_vec(&Body {
+        model: &request.model,
+        max_tokens,
+        system,
+        tools: tools.collect(),
+        messages,
+        stream: true,
+        thinking: abilities.thinking.then(|| thinking(effort, is_off, max_tokens)),
+        output_config: effort
+            .filter(|_| abilities.reasoning_effort && !is_off)
+            .map(|effort| OutputConfig { effort }),
+    })
+}
+
+fn thinking(effort: Option<&str>, is_off: bool, max_tokens: u64) -> Thinking {
+    // A budget below the least one is no budget.
+    if is_off || max_tokens <= BUDGET_MIN {
+        return Thinking { r#type: "disabled", budget_tokens: None };
+    }
+    let wanted = BUDGETS.iter().find(|(name, _)| Some(*name) == effort).map_or(BUDGET, |(_, budget)| *budget);
+    Thinking { r#type: "enabled", budget_tokens: Some(wanted.min(max_tokens - 1).max(BUDGET_MIN)) }
+}
+
+/// Text blocks. Those that are nothing but white space are refused on this wire.
+fn texts(message: &Message) -> impl Iterator<Item = Part<'_>> {
+    message.content.iter().filter_map(|block| match block {
+        Block::Text { text } => said(text),
+        Block::Reasoning { .. } | Block::ToolCall { .. } => None,
+    })
+}
+
+fn said(text: &str) -> Option<Part<'_>> {
+    (!text.trim().is_empty()).then(|| Content::Text { text }.into())
+}
+
+fn result(message: &Message) -> Part<'_> {
+    let text = message.text();
+    let content = if text.is_empty() { Cow::Borrowed("(no output)") } else { Cow::Owned(text) };
+    let tool_use_id = call_id(message.tool_call_id.as_deref().unwrap_or_default());
+    Content::ToolResult { tool_use_id, content, is_error: message.is_error == Some(true) }.into()
+}
+
+/// An answer's blocks in the order in which they came.
+fn answer<'a>(message: &'a Message, provider: &str, model: &str) -> Result<Vec<Part<'a>>, serde_json::Error> {
+    let source = &message.source;
+    let ours = source.provider.as_deref() == Some(provider) && source.model.as_deref() == Some(model);
+    let state = source.replay_state.as_deref().filter(|_| ours);
+    let replay: Replay<'a> =
+        state.and_then(|state| serde_json::from_str(state.get()).ok()).unwrap_or_default();
+    let is_ours = replay.kind == "anthropic" && matches(&replay.blocks, &message.content);
+    let mut kept = if is_ours { replay.blocks } else { Vec::new() }.into_iter();
+    let mut parts = Vec::new();
+    for block in &message.content {
+        let state = next_shown(&mut kept, &mut parts);
+        match block {
+            Block::Text { text } => parts.extend(said(text)),
+            Block::Reasoning { text } => {
+                // Unsigned thoughts of others are refused; they are left out.
+                if let Some(state) = state {
+                    let signature = state.signature.unwrap_or_default();
+                    parts.push(Content::Thinking { thinking: text, signature }.into());
+                }
+            }
+            Block::ToolCall { id, name, arguments } => {
+                parts.push(Content::ToolUse { id: call_id(id), name, input: input(arguments)? }.into());
+            }
+        }
+    }
+    next_shown(&mut kept, &mut parts);
+    Ok(parts)
+}
+
+/// The next block that a message holds; those before it that none holds go back as they came.
+fn next_shown<'a>(
+    kept: &mut std::vec::IntoIter<ReplayBlock<'a>>,
+    parts: &mut Vec<Part<'a>>,
+) -> Option<ReplayBlock<'a>> {
+    for block in kept.by_ref() {
+        if !block.is_hidden() {
+            return Some(block);
+        }
+        let content = match block.data {
+            Some(data) => Content::RedactedThinking { data },
+            None => Content::Thinking { thinking: "", signature: block.signature.unwrap_or_default() },
+        };
+        parts.push(content.into());
+    }
+    None
+}
+
+/// Whether what was kept is of this content. Blocks that said nothing are in no message.
+fn matches(kept: &[ReplayBlock<'_>], content: &[Block]) -> bool {
+    let kinds = content.iter().map(|block| match block {
+        Block::Text { .. } => "text",
+        Block::Reasoning { .. } => "thinking",
+        Block::ToolCall { .. } => "tool_use",
+    });
+    kept.iter().filter(|block| !block.is_hidden()).map(|block| &*block.kind).eq(kinds)
+}
+
+/// Arguments go back as the object that they are, byte for byte. What is no object is wrapped, so that the model sees it.
+fn input(arguments: &str) -> Result<Cow<'_, RawValue>, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Invalid<'a> {
+        invalid_arguments: &'a str,
+    }
+    match serde_json::from_str::<&RawValue>(arguments) {
+        Ok(raw) if raw.get().starts_with('{') => Ok(Cow::Borrowed(raw)),
+        _other if arguments.trim().is_empty() => Ok(Cow::Owned(RawValue::from_string("{}".to_owned())?)),
+        _other => serde_json::value::to_raw_value(&Invalid { invalid_arguments: arguments }).map(Cow::Owned),
+    }
+}
+
+/// Ids of other wires may hold characters that this one refuses.
+fn call_id(id: &str) -> Cow<'_, str> {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !id.is_empty() && id.chars().all(is_fine) {
+        return Cow::Borrowed(id);
+    }
+    let replaced: String = id.chars().map(|c| if is_fine(c) { c } else { '_' }).collect();
+    Cow::Owned(if replaced.is_empty() { "_".to_owned() } else { replaced })
+}

@@ -1,0 +1,72 @@
+//! The script that plays when no key is set: it lists the directory with a real tool, tells what is there, and says
+//! plainly that no model was called.
+
+use serde::Serialize;
+
+use super::script::{Answer, Part};
+use crate::event::{Message, Role, SourceKind};
+use crate::provider::{BlockKind, Finish, ModelRequest};
+
+/// Entries that the answer names.
+const ENTRIES_MAX: usize = 200;
+
+/// The lines that say how to get a model (UX: first run without a key).
+const NO_KEY: &str = "no model was called: no key is set. help: dshd login deepseek | export DEEPSEEK_API_KEY=… | \
+     a local model: dshd config init --provider openai-compatible --base-url http://127.0.0.1:11434/v1";
+const CHOSEN: &str = "no model was called: the provider is `scripted`. \
+     help: dshd models lists the others; dshd prompt -m PROVIDER/MODEL picks one";
+
+#[derive(Serialize)]
+struct BashArguments {
+    command: &'static str,
+    description: &'static str,
+}
+
+/// The answer to a request.
+pub(super) fn answer(request: &ModelRequest, keyless: bool) -> Answer {
+    let prompt = request.messages.iter().rposition(|message| message.source.kind == SourceKind::User);
+    let since = &request.messages[prompt.map_or(0, |at| at + 1)..];
+    let result = since.iter().rfind(|message| message.role == Role::Tool);
+    let asked = since.iter().any(|message| message.role == Role::Assistant);
+    let offered = request.tools.iter().any(|tool| tool.name == "bash");
+    let last = if keyless { NO_KEY } else { CHOSEN };
+    let parts = match result {
+        Some(result) => say(&format!("{}\n\n{last}\n", listing(result))),
+        None if offered && !asked => call(),
+        None => say(&format!("This is dshd's built-in script; no tool could be used.\n\n{last}\n")),
+    };
+    Answer { parts, finish: Finish::Stop, usage: None }
+}
+
+fn call() -> Vec<Part> {
+    let arguments = BashArguments { command: "ls -A", description: "List the working directory" };
+    // Two constant texts are always JSON.
+    let arguments = serde_json::to_string(&arguments).unwrap_or_default();
+    vec![Part::Call { id: None, name: "bash".to_owned(), arguments }]
+}
+
+fn say(text: &str) -> Vec<Part> {
+    let deltas = text.split_inclusive('\n').map(str::to_owned).collect();
+    vec![Part::Say { kind: BlockKind::Text, deltas, repeat: 1, pause: None }]
+}
+
+fn listing(result: &Message) -> String {
+    let text = result.text();
+    if result.is_error == Some(true) || text.contains("[exit code: ") || text.contains("[killed by signal: ")
+    {
+        return format!("The directory could not be listed. The tool said:\n\n{}", text.trim_end());
+    }
+    let entries: Vec<&str> = text.lines().filter(|line| !line.is_empty() && *line != "(no output)").collect();
+    if entries.is_empty() {
+        return "The working directory is empty.".to_owned();
+    }
+    let mut listing = String::from("The working directory holds:\n");
+    for entry in entries.iter().take(ENTRIES_MAX) {
+        listing.push_str("\n- ");
+        listing.push_str(entry);
+    }
+    if entries.len() > ENTRIES_MAX {
+        listing.push_str(&format!("\n- and {} more", entries.len() - ENTRIES_MAX));
+    }
+    listing
+}
