@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::{Text, unescape};
+use super::retry::retry_of;
 use super::{CallError, Retry};
 use crate::config::Secret;
 use crate::event::{Failure, FailureCode};
@@ -50,16 +51,7 @@ impl Blame<'_> {
             (408 | 409 | 429 | 500.., _) => retry_after(headers).map_or(Retry::Backoff, Retry::After),
             (_, _) => Retry::Never,
         };
-        let what = match code {
-            FailureCode::Auth => "the model refused the key".to_owned(),
-            FailureCode::Quota => "the balance is empty: the provider wants to be paid".to_owned(),
-            FailureCode::RateLimit => "the model has too many requests".to_owned(),
-            FailureCode::ContextWindowExceeded => {
-                "the conversation is longer than the model reads".to_owned()
-            }
-            FailureCode::Server => "the model's server failed".to_owned(),
-            code => format!("the model refused the request ({})", code.as_text()),
-        };
+        let what = refusal(code);
         let quote = if told.message.is_empty() { String::new() } else { format!(": {}", told.message) };
         let message = self.clean(&format!("{what} ({status}, provider {}){quote}", self.provider));
         CallError { failure: Failure { message, code, status: Some(status) }, retry }
@@ -69,10 +61,7 @@ impl Blame<'_> {
     pub(super) fn in_stream(&self, error: &str) -> CallError {
         let told = Told::read(error);
         let code = told.code();
-        let retry = match code {
-            FailureCode::Server | FailureCode::RateLimit | FailureCode::Timeout => Retry::Backoff,
-            _other => Retry::Never,
-        };
+        let retry = retry_of(code);
         let quote = if told.message.is_empty() { "no reason given" } else { &told.message };
         self.fail(code, retry, &format!("the model's server broke the answer off: {quote}"))
     }
@@ -110,6 +99,23 @@ impl Blame<'_> {
             Some(key) => message.replace(key.expose(), "[key]"),
             None => message.to_owned(),
         }
+    }
+}
+
+/// What a refusal means.
+fn refusal(code: FailureCode) -> std::borrow::Cow<'static, str> {
+    if code == FailureCode::Auth {
+        "the model refused the key".into()
+    } else if code == FailureCode::Quota {
+        "the balance is empty: the provider wants to be paid".into()
+    } else if code == FailureCode::RateLimit {
+        "the model has too many requests".into()
+    } else if code == FailureCode::ContextWindowExceeded {
+        "the conversation is longer than the model reads".into()
+    } else if code == FailureCode::Server {
+        "the model's server failed".into()
+    } else {
+        format!("the model refused the request ({})", code.as_text()).into()
     }
 }
 

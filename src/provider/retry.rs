@@ -3,11 +3,36 @@
 use std::time::Duration;
 
 use super::{CallError, Retry};
+use crate::event::FailureCode;
 
 /// Longest pause of our own choice.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Longest pause that a provider may ask for.
 const AFTER_MAX: Duration = Duration::from_mins(1);
+
+/// Whether a call that failed so may be made again.
+pub(super) fn retry_of(code: FailureCode) -> Retry {
+    match code {
+        FailureCode::RateLimit
+        | FailureCode::Server
+        | FailureCode::Timeout
+        | FailureCode::Transport
+        | FailureCode::EmptyResponse
+        | FailureCode::MalformedResponse => Retry::Backoff,
+        FailureCode::Auth
+        | FailureCode::Quota
+        | FailureCode::ContextWindowExceeded
+        | FailureCode::InvalidRequest
+        | FailureCode::MissingCredential
+        | FailureCode::UnsupportedContent
+        | FailureCode::Aborted
+        | FailureCode::MaxSteps
+        | FailureCode::RepeatedCall
+        | FailureCode::Budget
+        | FailureCode::Unknown
+        | FailureCode::Http(_) => Retry::Never,
+    }
+}
 
 /// A provider's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +72,7 @@ fn fraction() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::{Failure, FailureCode};
+    use crate::event::Failure;
 
     const POLICY: RetryPolicy = RetryPolicy { max: 5, base: Duration::from_millis(500) };
 

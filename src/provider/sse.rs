@@ -21,6 +21,10 @@ pub(super) struct TooLong;
 
 /// The state between two reads.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four facts of the grammar, each independent of the others"
+)]
 pub(super) struct Decoder {
     /// The start of a line whose end has not arrived.
     line: Vec<u8>,

@@ -62,20 +62,19 @@ pub(super) async fn read_answer<P: Parser>(
     let mut out = Writer::new(sink);
     let mut decoder = Decoder::default();
     loop {
-        let read = match body.arrived() {
-            Some(read) => read,
-            None => {
-                out.flush();
-                if out.enough() {
-                    break;
-                }
-                let progress = match (parser.finished(), out.began()) {
-                    (true, _) => Progress::Finished,
-                    (false, true) => Progress::Speaking,
-                    (false, false) => Progress::Waiting,
-                };
-                body.read(progress).await
+        let read = if let Some(read) = body.arrived() {
+            read
+        } else {
+            out.flush();
+            if out.enough() {
+                break;
             }
+            let progress = match (parser.finished(), out.began()) {
+                (true, _) => Progress::Finished,
+                (false, true) => Progress::Speaking,
+                (false, false) => Progress::Waiting,
+            };
+            body.read(progress).await
         };
         let bytes = match read {
             Ok(Some(bytes)) => bytes,

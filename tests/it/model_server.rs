@@ -14,6 +14,11 @@
 //! A request that finds no reply queued waits for one.
 #![allow(dead_code, unreachable_pub, reason = "each crate that includes this file uses another part of it")]
 
+#[path = "model_server/anthropic.rs"]
+pub mod anthropic;
+#[path = "model_server/chat.rs"]
+pub mod chat;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -418,133 +423,4 @@ async fn write_chunk(stream: &mut TcpStream, bytes: &[u8]) -> Option<()> {
 /// One event.
 pub fn data(json: &str) -> String {
     format!("data: {json}\n\n")
-}
-
-/// Events of `/chat/completions`.
-pub mod chat {
-    use super::{Reply, data};
-
-    pub const DONE: &str = "data: [DONE]\n\n";
-
-    fn quoted(text: &str) -> String {
-        serde_json::to_string(text).unwrap()
-    }
-
-    /// A chunk with this delta, as DeepSeek writes it.
-    pub fn delta(delta: &str) -> String {
-        data(&format!(
-            r#"{{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":null}}]}}"#
-        ))
-    }
-
-    pub fn text(text: &str) -> String {
-        delta(&format!(r#"{{"content":{}}}"#, quoted(text)))
-    }
-
-    pub fn reasoning(text: &str) -> String {
-        delta(&format!(r#"{{"content":null,"reasoning_content":{}}}"#, quoted(text)))
-    }
-
-    /// A whole tool call.
-    pub fn call(index: u32, id: &str, name: &str, arguments: &str) -> String {
-        let (id, name, arguments) = (quoted(id), quoted(name), quoted(arguments));
-        delta(&format!(
-            r#"{{"tool_calls":[{{"index":{index},"id":{id},"type":"function","function":{{"name":{name},"arguments":{arguments}}}}}]}}"#
-        ))
-    }
-
-    pub fn finish(reason: &str) -> String {
-        data(&format!(r#"{{"id":"c","choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#))
-    }
-
-    /// 10 tokens read, 4 of them cached, 2 written.
-    pub fn usage() -> String {
-        data(
-            r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":2,"total_tokens":12,"prompt_cache_hit_tokens":4}}"#,
-        )
-    }
-
-    /// A whole answer of text.
-    pub fn reply(deltas: &[&str]) -> Reply {
-        let reply = deltas.iter().fold(Reply::stream(), |reply, delta| reply.send(text(delta)));
-        reply.send(finish("stop")).send(usage()).send(DONE).end()
-    }
-
-    /// A whole answer that calls tools: id, name, arguments.
-    pub fn calls(calls: &[(&str, &str, &str)]) -> Reply {
-        let mut reply = Reply::stream();
-        for (index, (id, name, arguments)) in calls.iter().enumerate() {
-            reply = reply.send(call(u32::try_from(index).unwrap(), id, name, arguments));
-        }
-        reply.send(finish("tool_calls")).send(usage()).send(DONE).end()
-    }
-}
-
-/// Events of `/v1/messages`.
-pub mod anthropic {
-    use super::Reply;
-
-    pub fn event(name: &str, data: &str) -> String {
-        format!("event: {name}\ndata: {data}\n\n")
-    }
-
-    fn quoted(text: &str) -> String {
-        serde_json::to_string(text).unwrap()
-    }
-
-    /// 6 tokens read anew, 4 from the cache.
-    pub fn start() -> String {
-        event(
-            "message_start",
-            r#"{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","content":[],"model":"m","stop_reason":null,"usage":{"input_tokens":6,"cache_read_input_tokens":4,"cache_creation_input_tokens":0,"output_tokens":1}}}"#,
-        )
-    }
-
-    pub fn block_start(index: u32, block: &str) -> String {
-        let data = format!(r#"{{"type":"content_block_start","index":{index},"content_block":{block}}}"#);
-        event("content_block_start", &data)
-    }
-
-    pub fn block_delta(index: u32, delta: &str) -> String {
-        let data = format!(r#"{{"type":"content_block_delta","index":{index},"delta":{delta}}}"#);
-        event("content_block_delta", &data)
-    }
-
-    pub fn text(index: u32, text: &str) -> String {
-        block_delta(index, &format!(r#"{{"type":"text_delta","text":{}}}"#, quoted(text)))
-    }
-
-    pub fn block_stop(index: u32) -> String {
-        event("content_block_stop", &format!(r#"{{"type":"content_block_stop","index":{index}}}"#))
-    }
-
-    /// 2 tokens written; then the end.
-    pub fn stop(reason: &str) -> String {
-        let data = format!(
-            r#"{{"type":"message_delta","delta":{{"stop_reason":"{reason}","stop_sequence":null}},"usage":{{"output_tokens":2}}}}"#
-        );
-        event("message_delta", &data) + &event("message_stop", r#"{"type":"message_stop"}"#)
-    }
-
-    /// A whole answer of text.
-    pub fn reply(deltas: &[&str]) -> Reply {
-        let reply = Reply::stream().send(start()).send(block_start(0, r#"{"type":"text","text":""}"#));
-        let reply = deltas.iter().fold(reply, |reply, delta| reply.send(text(0, delta)));
-        reply.send(block_stop(0)).send(stop("end_turn")).end()
-    }
-
-    /// A whole answer that calls tools: id, name, arguments.
-    pub fn calls(calls: &[(&str, &str, &str)]) -> Reply {
-        let mut reply = Reply::stream().send(start());
-        for (index, (id, name, arguments)) in (0..).zip(calls) {
-            let block =
-                format!(r#"{{"type":"tool_use","id":{},"name":{},"input":{{}}}}"#, quoted(id), quoted(name));
-            let delta = format!(r#"{{"type":"input_json_delta","partial_json":{}}}"#, quoted(arguments));
-            reply = reply
-                .send(block_start(index, &block))
-                .send(block_delta(index, &delta))
-                .send(block_stop(index));
-        }
-        reply.send(stop("tool_use")).end()
-    }
 }

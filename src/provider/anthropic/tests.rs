@@ -1,1 +1,1 @@
-
+//! Calls over real sockets, and the bytes of requests.

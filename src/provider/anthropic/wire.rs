@@ -72,6 +72,7 @@ pub(super) struct MessageStart<'a> {
 /// Counts so far; each event may give any of them anew.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire")]
 pub(super) struct Counts {
     pub(super) input_tokens: Option<u64>,
     pub(super) output_tokens: Option<u64>,

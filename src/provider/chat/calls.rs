@@ -69,7 +69,8 @@ impl Calls {
             return Ok(found.filter(|at| {
                 let call = &self.calls[*at];
                 // Several calls under one index differ in id; without ids, in name.
-                !is_another(&call.id, id) && !(id.is_empty() && is_another(&call.name, name))
+                let is_new = is_another(&call.id, id) || (id.is_empty() && is_another(&call.name, name));
+                !is_new
             }));
         }
         if !id.is_empty() {

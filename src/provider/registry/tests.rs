@@ -1,1 +1,1 @@
-
+//! Routes, keys and defaults.

@@ -1,6 +1,8 @@
 //! The script that plays when no key is set: it lists the directory with a real tool, tells what is there, and says
 //! plainly that no model was called.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 
 use super::script::{Answer, Part};
@@ -66,7 +68,8 @@ fn listing(result: &Message) -> String {
         listing.push_str(entry);
     }
     if entries.len() > ENTRIES_MAX {
-        listing.push_str(&format!("\n- and {} more", entries.len() - ENTRIES_MAX));
+        // Writing to a text can't fail.
+        let _ = write!(listing, "\n- and {} more", entries.len() - ENTRIES_MAX);
     }
     listing
 }

@@ -2,6 +2,7 @@
 
 use super::script::{Answer, Part};
 use crate::event::{Failure, FailureCode};
+use crate::provider::retry::retry_of;
 use crate::provider::{BlockKind, CallError, ChunkSink, Completion, Finish, Retry};
 
 /// Deltas between two chances for other tasks.
@@ -71,17 +72,4 @@ async fn say(part: &Part, sink: &mut dyn ChunkSink) -> std::ops::ControlFlow<cra
     }
     sink.end(block);
     std::ops::ControlFlow::Continue(())
-}
-
-/// As the real adapters classify these codes.
-fn retry_of(code: FailureCode) -> Retry {
-    match code {
-        FailureCode::RateLimit
-        | FailureCode::Server
-        | FailureCode::Timeout
-        | FailureCode::Transport
-        | FailureCode::EmptyResponse
-        | FailureCode::MalformedResponse => Retry::Backoff,
-        _final => Retry::Never,
-    }
 }

@@ -150,6 +150,7 @@ enum RawFinish {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 #[derive(Default)]
+#[expect(clippy::struct_field_names, reason = "the names of `usage` everywhere")]
 struct RawUsage {
     input_tokens: u64,
     output_tokens: u64,

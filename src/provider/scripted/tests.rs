@@ -1,3 +1,5 @@
+//! The scripted provider, called as any other.
+
 use std::sync::Arc;
 use std::time::Duration;
 
