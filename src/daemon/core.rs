@@ -72,7 +72,7 @@ impl Core {
             config: config_in_force.clone(),
             framing: connection::framing(),
             scope: tasks.clone(),
-            providers: Providers::from_config(&loaded.config),
+            providers: Providers::of(&loaded),
         });
         let place = place(&loaded, listeners);
         let shared = Arc::new(Shared::new(runtime.clone(), config_in_force.clone(), phase_now, place));

@@ -30,7 +30,7 @@ pub(super) fn reload(core: &mut Core) {
         tracing::error!(%error, "the log level stays as it was");
     }
     core.config.send_replace(Arc::new(loaded.config.clone()));
-    core.runtime.reload(Providers::from_config(&loaded.config));
+    core.runtime.reload(Providers::of(&loaded));
     core.loaded = loaded;
     tracing::info!("the configuration was read again");
 }
