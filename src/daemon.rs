@@ -126,7 +126,7 @@ pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonEr
         failures = ending::end(&core, &plan, &hurry, Some(&listening)) => failures,
         never = wishes.hurry(&hurry) => match never {},
     };
-    watchdog.done();
+    drop(watchdog);
     conclude(&core, &failures, hurry.is_cancelled())
 }
 
@@ -165,7 +165,7 @@ pub async fn stdio(loaded: Loaded) -> Result<(), DaemonError> {
         failures = ending::end(&core, &plan, &hurry, None) => failures,
         never = wishes.hurry(&hurry) => match never {},
     };
-    watchdog.done();
+    drop(watchdog);
     conclude(&core, &failures, hurry.is_cancelled() || plan.is_hurried())
 }
 

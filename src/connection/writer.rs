@@ -115,13 +115,11 @@ async fn within<T>(
     work: impl Future<Output = io::Result<T>>,
 ) -> Result<T, WriteError> {
     let Some(limit) = limit else { return Ok(work.await?) };
-    match tokio::time::timeout(limit, work).await {
-        Ok(result) => Ok(result?),
-        Err(_) => {
-            let lag = outbound.lag();
-            Err(WriteError::Stuck { limit, lines: lag.lines, bytes: lag.bytes })
-        }
+    if let Ok(result) = tokio::time::timeout(limit, work).await {
+        return Ok(result?);
     }
+    let lag = outbound.lag();
+    Err(WriteError::Stuck { limit, lines: lag.lines, bytes: lag.bytes })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ const TICKS_MAX: u32 = 15;
 /// What the end of a wedged process says: a bug.
 const EXIT_CODE: i32 = 70;
 
-/// The watchdog's handle. It watches until [`Watchdog::done`], or until this is dropped.
+/// The watchdog's handle. It watches until this is dropped.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     orders: Option<SyncSender<Order>>,
@@ -58,9 +58,6 @@ impl Watchdog {
             let _ = orders.try_send(Order::EndWithin(limit));
         }
     }
-
-    /// Nothing is left to watch.
-    pub(super) fn done(self) {}
 }
 
 /// Watches until the handle is dropped.

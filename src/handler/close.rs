@@ -12,7 +12,7 @@ use crate::session::CloseCause;
 ///
 /// # Errors
 /// None at once.
-pub fn start(caller: &Arc<Caller>, params: SessionParams) -> Result<Started, RpcError> {
+pub fn start(caller: &Arc<Caller>, params: &SessionParams) -> Result<Started, RpcError> {
     let answer = caller.shared.runtime.close(&params.session_id, CloseCause::Closed);
     Ok(Started::later(async move {
         answer.await?;

@@ -13,7 +13,7 @@ use crate::session::Answer;
 ///
 /// # Errors
 /// None at once.
-pub fn get(caller: &Arc<Caller>, params: DirectoryParams) -> Result<Started, RpcError> {
+pub fn get(caller: &Arc<Caller>, params: &DirectoryParams) -> Result<Started, RpcError> {
     let new = caller.bound()?.new_session();
     Ok(answer(caller.shared.runtime.working_directory(&params.session_id, new)))
 }

@@ -11,7 +11,7 @@ use crate::rpc::RpcError;
 ///
 /// # Errors
 /// None at once.
-pub fn start(caller: &Arc<Caller>, params: SessionParams) -> Result<Started, RpcError> {
+pub fn start(caller: &Arc<Caller>, params: &SessionParams) -> Result<Started, RpcError> {
     let answer = caller.shared.runtime.queue(&params.session_id);
     Ok(Started::later(async move {
         let view = answer.await?;

@@ -23,7 +23,7 @@ const PAGE_BYTES: usize = 256 * 1024;
 ///
 /// # Errors
 /// `invalid_params`.
-pub fn start(caller: &Arc<Caller>, params: ReadParams) -> Result<Started, RpcError> {
+pub fn start(caller: &Arc<Caller>, params: &ReadParams) -> Result<Started, RpcError> {
     let events = page_size(params.limit, EVENTS, EVENTS_MAX)?;
     let after = params.since.and_then(|since| since.0);
     let limit = PageLimit { events, bytes: PAGE_BYTES };

@@ -21,11 +21,12 @@ struct TimedOut {
 ///
 /// # Errors
 /// None at once.
-pub fn start(caller: &Arc<Caller>, params: WaitParams) -> Result<Started, RpcError> {
+pub fn start(caller: &Arc<Caller>, params: &WaitParams) -> Result<Started, RpcError> {
     let mut turn = caller.follows.turn(&params.session_id);
     let idle = caller.shared.runtime.wait(&params.session_id);
+    let limit = params.timeout_ms.map(Duration::from_millis);
     Ok(Started::later(async move {
-        match params.timeout_ms.map(Duration::from_millis) {
+        match limit {
             Some(limit) => match tokio::time::timeout(limit, idle).await {
                 Ok(idle) => idle?,
                 Err(_) => return Outcome::of(&TimedOut { timed_out: true }),
