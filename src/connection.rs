@@ -67,6 +67,8 @@ pub(super) struct Connection {
     in_flight: Arc<InFlight>,
     /// All of its tasks but the reader.
     scope: Scope,
+    /// The peer says nothing more.
+    input_over: CancellationToken,
     /// The write side is dead.
     dead: CancellationToken,
     /// `shutdown` was answered: the connection closes.
@@ -123,6 +125,7 @@ impl Connection {
             outbound,
             follows,
             scope,
+            input_over: CancellationToken::new(),
             dead: CancellationToken::new(),
             leaving: CancellationToken::new(),
             giving_up: CancellationToken::new(),
@@ -156,10 +159,12 @@ impl Connection {
         };
         self.scope.spawn(async move {
             let aborting = connection.scope.aborting();
+            let written =
+                writer::write_all(output, &connection.outbound, progress_max, &connection.input_over);
             let result = tokio::select! {
                 biased;
                 () = aborting.cancelled() => Ok(()),
-                result = writer::write_all(output, &connection.outbound, progress_max) => result,
+                result = written => result,
             };
             if let Err(error) = &result {
                 connection.log_write_error(error);

@@ -18,6 +18,7 @@ impl Connection {
         let deadline = Instant::now() + self.service.shared.config.borrow().shutdown.drain_timeout;
         match end {
             End::Input => {
+                self.input_over.cancel();
                 self.answer(deadline).await;
                 self.outlive_input().await;
                 self.settle(deadline).await;

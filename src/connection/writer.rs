@@ -4,11 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio_util::sync::CancellationToken;
 
 use super::outbound::{Frame, Outbound};
 
 /// What one write gathers at most before the task yields.
 const BATCH_BYTES: usize = 64 * 1024;
+
+/// How often a peer that says nothing more is asked whether it still reads.
+const PROBE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Lines below this are gathered by copying; larger ones are written where they are.
 const COPY_BYTES_MAX: usize = 16 * 1024;
@@ -32,7 +36,8 @@ pub(super) enum WriteError {
 }
 
 /// Writes what is queued until the queue is closed and empty, then ends the stream. `progress_max`: how long the peer
-/// may take no byte (`limits.write_progress`); none for stdio, whose peer may pause as long as it likes.
+/// may take no byte (`limits.write_progress`); none for stdio, whose peer may pause as long as it likes. `input_over`: the
+/// peer says nothing more, so that it may be gone.
 ///
 /// # Errors
 /// [`WriteError`]; the queue is discarded then.
@@ -40,11 +45,12 @@ pub(super) async fn write_all<W>(
     mut io: W,
     outbound: &Outbound,
     progress_max: Option<Duration>,
+    input_over: &CancellationToken,
 ) -> Result<(), WriteError>
 where
     W: AsyncWrite + Unpin,
 {
-    let mut writer = Writer { io: &mut io, outbound, progress_max };
+    let mut writer = Writer { io: &mut io, outbound, progress_max, input_over };
     let result = writer.write_queued().await;
     if result.is_err() {
         outbound.discard();
@@ -56,13 +62,14 @@ struct Writer<'a, W> {
     io: &'a mut W,
     outbound: &'a Outbound,
     progress_max: Option<Duration>,
+    input_over: &'a CancellationToken,
 }
 
 impl<W: AsyncWrite + Unpin> Writer<'_, W> {
     async fn write_queued(&mut self) -> Result<(), WriteError> {
         let mut batch = Vec::new();
         let mut gathered = Vec::new();
-        while self.outbound.take(&mut batch, BATCH_BYTES).await {
+        while self.take(&mut batch).await? {
             self.write_batch(&batch, &mut gathered).await?;
             self.outbound.written(&mut batch);
             let more = self.outbound.lag().lines > 0;
@@ -76,6 +83,23 @@ impl<W: AsyncWrite + Unpin> Writer<'_, W> {
             }
         }
         within(self.progress_max, self.outbound, self.io.shutdown()).await
+    }
+
+    /// Waits for lines. Meanwhile a peer that has closed both ways is found out: only a write tells that it is gone, and
+    /// an empty one is enough where the system knows (Unix sockets, reset TCP).
+    async fn take(&mut self, batch: &mut Vec<Frame>) -> Result<bool, WriteError> {
+        loop {
+            let probe = async {
+                self.input_over.cancelled().await;
+                tokio::time::sleep(PROBE_INTERVAL).await;
+            };
+            tokio::select! {
+                biased;
+                open = self.outbound.take(batch, BATCH_BYTES) => return Ok(open),
+                () = probe => {}
+            }
+            within(self.progress_max, self.outbound, self.io.write(&[])).await?;
+        }
     }
 
     /// One write for neighbouring small lines; a large line is written without copying it.
@@ -131,6 +155,10 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
+    async fn write(io: impl AsyncWrite + Unpin, outbound: &Outbound) -> Result<(), WriteError> {
+        write_all(io, outbound, Some(LIMIT), &CancellationToken::new()).await
+    }
+
     async fn queue(outbound: &Outbound, lines: &[&'static str]) {
         for line in lines {
             outbound.reply(Bytes::from_static(line.as_bytes())).await.unwrap();
@@ -144,8 +172,7 @@ mod tests {
         queue(&outbound, &["one\n", "two\n"]).await;
         outbound.close();
         let mut read = String::new();
-        let (written, _) =
-            tokio::join!(write_all(ours, &outbound, Some(LIMIT)), theirs.read_to_string(&mut read));
+        let (written, _) = tokio::join!(write(ours, &outbound), theirs.read_to_string(&mut read));
         written.unwrap();
         assert_eq!(read, "one\ntwo\n");
     }
@@ -160,8 +187,7 @@ mod tests {
         queue(&outbound, &["b\n", "c\n"]).await;
         outbound.close();
         let mut read = String::new();
-        let (written, _) =
-            tokio::join!(write_all(ours, &outbound, Some(LIMIT)), theirs.read_to_string(&mut read));
+        let (written, _) = tokio::join!(write(ours, &outbound), theirs.read_to_string(&mut read));
         written.unwrap();
         assert_eq!(read, format!("a\n{large}b\nc\n"));
     }
@@ -171,9 +197,22 @@ mod tests {
         let outbound = Outbound::new(1 << 20);
         let (ours, _theirs) = tokio::io::duplex(4);
         queue(&outbound, &["more than four\n"]).await;
-        let result = write_all(ours, &outbound, Some(LIMIT)).await;
+        let result = write(ours, &outbound).await;
         assert!(matches!(result, Err(WriteError::Stuck { lines: 1, bytes: 15, .. })), "{result:?}");
         assert_eq!(outbound.lag().lines, 0);
+    }
+
+    /// A killed client of a Unix socket whose turn says nothing for a while held its place among the connections.
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_found_out_although_nothing_is_said() {
+        let outbound = Outbound::new(1 << 20);
+        let (ours, theirs) = tokio::net::UnixStream::pair().unwrap();
+        drop(theirs);
+        let input_over = CancellationToken::new();
+        input_over.cancel();
+        let written = write_all(ours, &outbound, Some(LIMIT), &input_over);
+        let result = tokio::time::timeout(LIMIT, written).await.unwrap();
+        assert!(matches!(result, Err(WriteError::Io(_))), "{result:?}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -191,7 +230,7 @@ mod tests {
             }
             read
         };
-        let (written, read) = tokio::join!(write_all(ours, &outbound, Some(LIMIT)), read);
+        let (written, read) = tokio::join!(write(ours, &outbound), read);
         written.unwrap();
         assert_eq!(read, b"slow\n");
     }
