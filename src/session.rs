@@ -58,6 +58,8 @@ pub struct PromptRequest {
     pub when_busy: WhenBusy,
     /// The same key again gets the first outcome and starts nothing.
     pub idempotency_key: Option<String>,
+    /// Whether [`PromptTicket::durable`] is waited for: only then is the disk made to.
+    pub receipt: bool,
 }
 
 /// The three answers to one prompt. Drop those that are not wanted.
