@@ -1,13 +1,12 @@
 //! How a command fails: an exit code, a kind for programs, a sentence and a next step for people.
 
 use std::borrow::Cow;
-use std::io::Write;
 
 use serde::Serialize;
 
 use super::exit;
 use crate::config::ConfigError;
-use crate::telemetry::TelemetryError;
+use crate::telemetry::{self, TelemetryError};
 
 /// Why a command failed. Told on stderr by `main` alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +66,7 @@ impl Failure {
     /// Writes it to stderr, as JSON when asked. The exit code.
     pub fn tell(&self, json: bool) -> u8 {
         if !self.message.is_empty() {
-            // Nobody is left to tell when stderr is gone.
-            let _ = anstream::stderr().lock().write_all(self.render(json).as_bytes());
+            telemetry::say(self.render(json).trim_end());
         }
         self.code
     }

@@ -90,11 +90,11 @@ fn distance(from: &str, to: &str) -> usize {
         line.push(at + 1);
         for (j, &right) in to.iter().enumerate() {
             let replaced = last[j] + usize::from(left != right);
-            let mut least = replaced.min(last[j + 1] + 1).min(line[j] + 1);
+            let mut fewest = replaced.min(last[j + 1] + 1).min(line[j] + 1);
             if at > 0 && j > 0 && left == to[j - 1] && from[at - 1] == right {
-                least = least.min(older[j - 1] + 1);
+                fewest = fewest.min(older[j - 1] + 1);
             }
-            line.push(least);
+            line.push(fewest);
         }
         older = std::mem::replace(&mut last, line);
     }

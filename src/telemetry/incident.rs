@@ -58,7 +58,7 @@ fn report(info: &PanicHookInfo<'_>) {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     let message = info.payload_as_str().unwrap_or("no message");
     if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!(%incident, place, message, "a bug in dshd: a task panicked");
+        tracing::error!(%incident, place, cause = message, "a bug in dshd: a task panicked");
     } else {
         super::say(&format!("error: a bug in dshd: {message} at {place} (incident {incident})"));
     }

@@ -4,11 +4,14 @@
 use std::io::{self, IsTerminal as _, Write};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A pipe that polls as writable takes so much without blocking (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
+/// Longest wait for room for a line that people should not miss.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What was lost since the last line that was written whole.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +46,7 @@ impl Stderr {
 impl Write for Stderr {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let mut loss = LOSS.lock().unwrap_or_else(PoisonError::into_inner);
-        write_or_drop(&io::stderr(), line, &mut loss);
+        write_or_drop(&io::stderr(), line, &mut loss, Duration::ZERO);
         Ok(line.len())
     }
 
@@ -52,13 +55,16 @@ impl Write for Stderr {
     }
 }
 
-/// Writes a line for people to stderr, or drops it when nobody reads there.
+/// Writes a line for people to stderr. Waits a moment for room, since it may be all that they get to know, and drops
+/// it when nobody reads there.
 pub fn say(line: &str) {
-    // Writing there never fails: it drops.
-    let _ = Stderr::new().write(format!("{line}\n").as_bytes());
+    let mut loss = LOSS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Who has missed a line already is not waited for again.
+    let patience = if loss.lines == 0 { PATIENCE } else { Duration::ZERO };
+    write_or_drop(&io::stderr(), format!("{line}\n").as_bytes(), &mut loss, patience);
 }
 
-fn write_or_drop(fd: &impl AsFd, line: &[u8], loss: &mut Loss) {
+fn write_or_drop(fd: &impl AsFd, line: &[u8], loss: &mut Loss, patience: Duration) {
     let mut pending = Vec::new();
     if loss.torn {
         pending.extend_from_slice(b"\n");
@@ -72,7 +78,7 @@ fn write_or_drop(fd: &impl AsFd, line: &[u8], loss: &mut Loss) {
         pending.extend_from_slice(line);
         &pending
     };
-    let written = write_pieces(fd, line);
+    let written = write_pieces(fd, line, patience);
     if written == line.len() {
         *loss = Loss::default();
     } else {
@@ -81,10 +87,10 @@ fn write_or_drop(fd: &impl AsFd, line: &[u8], loss: &mut Loss) {
     }
 }
 
-/// Writes as much as finds room now. The count.
-fn write_pieces(fd: &impl AsFd, mut rest: &[u8]) -> usize {
+/// Writes as much as finds room, each piece within `patience`. The count.
+fn write_pieces(fd: &impl AsFd, mut rest: &[u8], patience: Duration) -> usize {
     let mut written = 0;
-    while !rest.is_empty() && has_room(fd) {
+    while !rest.is_empty() && has_room(fd, patience) {
         match rustix::io::write(fd, &rest[..rest.len().min(PIECE_BYTES)]) {
             Ok(count) => {
                 written += count;
@@ -98,17 +104,19 @@ fn write_pieces(fd: &impl AsFd, mut rest: &[u8]) -> usize {
     written
 }
 
-fn has_room(fd: &impl AsFd) -> bool {
+fn has_room(fd: &impl AsFd, patience: Duration) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::OUT)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut fds, Some(&now)), Ok(1..)) && fds[0].revents().contains(PollFlags::OUT)
+    let patience = Timespec::try_from(patience).ok();
+    // Without a time, which no `Duration` of ours lacks, poll would wait for ever.
+    patience.is_some()
+        && matches!(poll(&mut fds, patience.as_ref()), Ok(1..))
+        && fds[0].revents().contains(PollFlags::OUT)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
 
@@ -126,7 +134,7 @@ mod tests {
             let mut loss = Loss::default();
             let mut sent = 0;
             while loss.lines == 0 {
-                write_or_drop(&writer, b"a line of some length\n", &mut loss);
+                write_or_drop(&writer, b"a line of some length\n", &mut loss, Duration::ZERO);
                 sent += 1;
             }
             (writer, loss, sent)
@@ -135,7 +143,7 @@ mod tests {
         reader.read_exact(&mut full).unwrap();
         assert!(full.starts_with(b"a line of some length\n"));
         let text = promptly(move || {
-            write_or_drop(&writer, b"the next line\n", &mut loss);
+            write_or_drop(&writer, b"the next line\n", &mut loss, Duration::ZERO);
             drop(writer);
             let mut text = String::new();
             reader.read_to_string(&mut text).unwrap();
@@ -152,7 +160,7 @@ mod tests {
         let (mut reader, writer) = io::pipe().unwrap();
         let loss = promptly(move || {
             let mut loss = Loss::default();
-            write_or_drop(&writer, &vec![b'x'; 1 << 20], &mut loss);
+            write_or_drop(&writer, &vec![b'x'; 1 << 20], &mut loss, Duration::ZERO);
             (writer, loss)
         });
         let (writer, mut loss) = loss;
@@ -160,7 +168,7 @@ mod tests {
         let mut start = vec![0; 32 * 1024];
         reader.read_exact(&mut start).unwrap();
         let text = promptly(move || {
-            write_or_drop(&writer, b"next\n", &mut loss);
+            write_or_drop(&writer, b"next\n", &mut loss, Duration::ZERO);
             drop(writer);
             let mut text = String::new();
             reader.read_to_string(&mut text).unwrap();
@@ -174,7 +182,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let mut loss = Loss::default();
-        write_or_drop(&writer, b"line\n", &mut loss);
+        write_or_drop(&writer, b"line\n", &mut loss, Duration::ZERO);
         assert_eq!(loss.lines, 1);
     }
 }
