@@ -24,6 +24,7 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
         content,
         when_busy: when_busy(bound, params.when_busy)?,
         idempotency_key: params.idempotency_key,
+        receipt: bound.completion == Completion::Receipt,
     };
     let session = params.session_id;
     caller.follows.has_place(&session)?;

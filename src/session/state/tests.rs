@@ -22,7 +22,12 @@ fn blank() -> State {
 }
 
 fn prompt(text: &str, when_busy: WhenBusy, key: Option<&str>) -> PromptRequest {
-    PromptRequest { content: vec![Block::text(text)], when_busy, idempotency_key: key.map(str::to_owned) }
+    PromptRequest {
+        content: vec![Block::text(text)],
+        when_busy,
+        idempotency_key: key.map(str::to_owned),
+        receipt: false,
+    }
 }
 
 fn session() -> SessionId {
