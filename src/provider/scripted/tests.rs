@@ -174,3 +174,15 @@ async fn a_bad_script_is_told_with_its_line() {
         assert_eq!(error.retry, Retry::Never);
     }
 }
+
+#[tokio::test]
+async fn the_example_of_the_page_plays_as_the_page_says() {
+    let page = include_str!("../../../docs/scripted.md");
+    let example = page.split("```jsonl\n").nth(1).unwrap().split("```").next().unwrap();
+    let (model, _dir) = scripted(example);
+    let (first, _) = play(&model, &[prompt("hi")]).await.unwrap();
+    assert_eq!(first.len(), 3);
+    let error = play(&model, &[prompt("hi"), prompt("flaky")]).await.unwrap_err();
+    assert_eq!(error.retry, Retry::After(Duration::from_millis(200)));
+    assert_eq!(said(&play(&model, &[prompt("a"), prompt("b")]).await.unwrap().0), "ok");
+}
