@@ -35,17 +35,12 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
     let caller = Arc::clone(caller);
     Ok(Started::later(async move {
         let PromptTicket { accepted, durable, settled } = ticket;
-        // Only what is waited for is asked of the session.
-        let (durable, settled) = match completion {
-            Completion::Receipt => (Some(durable), settled),
-            Completion::Settled => (None, settled),
-        };
         let accepted = accepted.await;
         turn.comes().await;
         let accepted = accepted?;
         follow(&caller, &session, &accepted, deltas).await;
         drop((turn, creation));
-        if let Some(durable) = durable {
+        if completion == Completion::Receipt {
             caller.prompted(&accepted.message_id, &session, Some(settled));
             durable.await?;
             return Ok(Outcome::of(&Receipt { message_id: accepted.message_id })?.after(accepted.after));
