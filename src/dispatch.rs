@@ -23,7 +23,7 @@ pub fn start(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) ->
     match started {
         Ok(Ok(started)) => started,
         Ok(Err(error)) => Started::Now(Err(error)),
-        Err(panic) => Started::Now(Err(handler::incident(&*panic))),
+        Err(_) => Started::Now(Err(handler::incident())),
     }
 }
 
@@ -34,7 +34,7 @@ pub fn start(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) ->
 pub async fn guarded(future: BoxFuture<'static, Result<Outcome, RpcError>>) -> Result<Outcome, RpcError> {
     match AssertUnwindSafe(future).catch_unwind().await {
         Ok(outcome) => outcome,
-        Err(panic) => Err(handler::incident(&*panic)),
+        Err(_) => Err(handler::incident()),
     }
 }
 

@@ -81,11 +81,10 @@ impl Runtime {
         model: Option<&str>,
     ) -> Result<(String, String), SessionError> {
         let providers = self.shared.providers();
-        let (default_provider, default_model) = providers.default_route();
-        let provider = provider.unwrap_or(&default_provider);
-        providers.check(provider).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
-        let model = model.map_or(default_model, str::to_owned);
-        Ok((provider.to_owned(), model))
+        let provider = provider.map_or_else(|| providers.default_route().0, str::to_owned);
+        providers.check(&provider).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
+        let model = model.map_or_else(|| providers.default_model(&provider), str::to_owned);
+        Ok((provider, model))
     }
 
     /// The route of who names none: (provider, model).

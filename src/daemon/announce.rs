@@ -1,14 +1,14 @@
 //! Telling the world that the daemon is ready: `daemon.json`, a line a listener on stderr, the service manager.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use sd_notify::NotifyState;
 use serde::{Deserialize, Serialize};
 
+use crate::config;
 use crate::listener::Listener;
 use crate::telemetry;
 
@@ -57,15 +57,9 @@ impl Announcement {
     /// Writes the file, whole or not at all.
     pub(super) fn publish(&self, data_dir: &Path) -> io::Result<Announced> {
         let path = data_dir.join(FILE);
-        // Named for the process: two daemons that start at once don't write into one file.
-        let unfinished = data_dir.join(format!("{FILE}.{}", self.pid));
-        let written = write_new(&unfinished, self).and_then(|()| fs::rename(&unfinished, &path));
-        if let Err(error) = written {
-            // What is left of it is of no use; the first error is the one to tell.
-            let _ = fs::remove_file(&unfinished);
-            return Err(error);
-        }
-        File::open(data_dir)?.sync_all()?;
+        let mut text = serde_json::to_string(self)?;
+        text.push('\n');
+        config::write_private(&path, &text)?;
         Ok(Announced { path })
     }
 
@@ -87,19 +81,6 @@ fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::warn!(%error, "the service manager can't be told");
     }
-}
-
-fn write_new(path: &Path, announcement: &Announcement) -> io::Result<()> {
-    // One of a process with our pid that died: pids come back.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut text = serde_json::to_vec(announcement)?;
-    text.push(b'\n');
-    file.write_all(&text)?;
-    file.sync_all()
 }
 
 impl Drop for Announced {

@@ -30,8 +30,6 @@ pub struct Defaults {
     pub on_disconnect: OnDisconnect,
     /// The in-flight limit is not below this.
     pub in_flight_min: usize,
-    /// A route without its key is taken, and fails when a turn needs it.
-    pub keyless_routes: bool,
     /// `shutdown` ends the process.
     pub owns_process: bool,
 }
@@ -46,7 +44,6 @@ impl Defaults {
             deltas: true,
             on_disconnect: OnDisconnect::Keep,
             in_flight_min: 0,
-            keyless_routes: false,
             owns_process: false,
         }
     }
@@ -64,7 +61,6 @@ impl Defaults {
             sessions: SessionScope::All,
             deltas,
             in_flight_min: 1024,
-            keyless_routes: true,
             ..Self::stdio()
         }
     }

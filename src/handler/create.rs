@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::caller::Caller;
-use super::initialize::{directory, route};
+use super::initialize::directory;
 use super::{Outcome, Started};
 use crate::event::SessionId;
 use crate::protocol::{CreateParams, CreateResult, LastSeq};
@@ -21,8 +21,8 @@ pub fn start(caller: &Arc<Caller>, params: CreateParams) -> Result<Started, RpcE
     }
     if params.provider.is_some() || params.model.is_some() {
         let provider = params.provider.as_deref().unwrap_or(&bound.provider);
-        let model = params.model.as_deref().or_else(|| (provider == bound.provider).then_some(&bound.model));
-        (new.provider, new.model) = route(caller, Some(provider), model)?;
+        let model = params.model.as_ref().or_else(|| (provider == bound.provider).then_some(&bound.model));
+        (new.provider, new.model) = caller.shared.runtime.route(Some(provider), model.map(String::as_str))?;
     }
     new.max_tokens = params.max_tokens.map(|tokens| tokens.0).or(new.max_tokens);
     new.reasoning_effort = params.reasoning_effort.or(new.reasoning_effort);

@@ -1,13 +1,12 @@
 //! The one place where the domain's errors become the wire's.
 
-use std::any::Any;
-
 use super::follow::TooMany;
 use super::invalid;
 use crate::protocol::LastSeq;
 use crate::rpc::{ErrorKind, RpcError};
 use crate::session::SessionError;
 use crate::session::feed::CursorInvalid;
+use crate::telemetry::Incident;
 
 /// When a request that was refused for load is worth repeating.
 const RETRY_AFTER_MS: u64 = 250;
@@ -65,17 +64,11 @@ impl From<TooMany> for RpcError {
     }
 }
 
-/// A panic that was caught: logged and answered under one incident id.
-pub fn incident(panic: &(dyn Any + Send)) -> RpcError {
-    let incident = uuid::Uuid::new_v4().to_string();
-    let what = panic
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without message");
-    tracing::error!(%incident, what, "a request panicked");
-    let message = format!("internal error; the daemon's log has it as incident {incident}");
-    RpcError::new(ErrorKind::Internal, message).with("incident", &incident)
+/// A panic that was just caught on this thread; the panic hook has logged it under the same incident.
+pub fn incident() -> RpcError {
+    let incident = Incident::of_caught_panic();
+    let message = format!("internal error; the daemon's log has it as incident {}", incident.as_str());
+    RpcError::new(ErrorKind::Internal, message).with("incident", &incident.as_str())
 }
 
 #[cfg(test)]

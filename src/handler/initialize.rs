@@ -59,7 +59,8 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         return Err(RpcError::new(ErrorKind::PermissionDenied, message).with("scope", &Scope::Control));
     }
     let cwd = params.cwd.as_deref().map(directory).transpose()?;
-    let (provider, model) = route(caller, params.provider.as_deref(), params.model.as_deref())?;
+    let (provider, model) =
+        caller.shared.runtime.route(params.provider.as_deref(), params.model.as_deref())?;
     let bound = Bound {
         cwd,
         provider,
@@ -91,26 +92,6 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         caller.follows.begin_all(deltas);
     }
     Ok(Started::Now(Ok(outcome)))
-}
-
-/// Checks a route, filling in the configured defaults: (provider, model).
-///
-/// # Errors
-/// `provider_unavailable`.
-pub(super) fn route(
-    caller: &Caller,
-    provider: Option<&str>,
-    model: Option<&str>,
-) -> Result<(String, String), RpcError> {
-    let runtime = &caller.shared.runtime;
-    runtime.route(provider, model).or_else(|error| {
-        let (default_provider, default_model) = runtime.default_route();
-        let provider = provider.unwrap_or(&default_provider);
-        if caller.defaults.keyless_routes && runtime.routes().iter().any(|route| route.provider == provider) {
-            return Ok((provider.to_owned(), model.map_or(default_model, str::to_owned)));
-        }
-        Err(error.into())
-    })
 }
 
 /// A directory that a client names: absolute and there.
