@@ -53,7 +53,7 @@ impl Actor {
                 if let Err(error) = self.ensure_log().await {
                     return answers.refuse(&error);
                 }
-                self.insert(before, message_id, event, answers);
+                self.insert(before, (message_id, event), request.receipt, answers);
             }
         }
     }
@@ -77,8 +77,8 @@ impl Actor {
     fn insert(
         &mut self,
         before: Option<Seq>,
-        message_id: MessageId,
-        event: EventBody,
+        (message_id, event): (MessageId, EventBody),
+        receipt: bool,
         answers: PromptAnswers,
     ) {
         let Some(open) = &self.open else { return answers.refuse(&SessionError::Closed(self.id.clone())) };
@@ -97,7 +97,7 @@ impl Actor {
             after: vec![(self.id.clone(), inserted_at)],
         };
         let _ = answers.accepted.send(Ok(accepted));
-        if !answers.durable.is_closed() {
+        if receipt {
             self.barrier(Reached::Durable(answers.durable));
         }
         self.waiters.for_prompt(message_id, answers.settled);
