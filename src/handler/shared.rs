@@ -118,8 +118,9 @@ impl Shared {
         }
     }
 
-    /// Asks the daemon to stop.
+    /// Asks the daemon to stop. From here on nothing new is taken: a request behind this one is refused.
     pub fn ask_to_stop(&self, stop: Stop) {
+        self.runtime.stop_taking();
         self.stop.send_replace(Some(stop));
     }
 
