@@ -32,8 +32,9 @@ use crate::event::{AbortCause, Seq, SessionId};
 use crate::store::StoreError;
 use crate::turn::{Fact, Facts, Lost, Outcome};
 
-/// What a cancelled turn gets beyond `shutdown.cancel_grace` before its task is stopped.
-const FORCE_AFTER_GRACE: Duration = Duration::from_secs(3);
+/// What a cancelled turn gets beyond `shutdown.cancel_grace` before its task is stopped: as long again, and no longer
+/// than this.
+const FORCE_AFTER_GRACE_MAX: Duration = Duration::from_secs(3);
 
 /// A session that is open: what it is, and its log.
 struct Open {
@@ -195,7 +196,7 @@ impl Actor {
             running.cause = cause;
             running.cancel.cancel();
             let grace = self.shared.config.borrow().shutdown.cancel_grace;
-            running.deadline = Some(Instant::now() + grace + FORCE_AFTER_GRACE);
+            running.deadline = Some(Instant::now() + grace + grace.min(FORCE_AFTER_GRACE_MAX));
         }
     }
 
