@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::Connection;
 use super::reader::End;
 
-/// Replies that say that nobody waits any more are queued within this.
-const GIVE_UP_WAIT: Duration = Duration::from_secs(1);
+/// Each last thing is given this at least, however long others have taken.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
 impl Connection {
     /// Ends it. Nothing of it is left afterwards but what the writer could not write.
@@ -19,23 +19,25 @@ impl Connection {
         match end {
             End::Input => {
                 self.input_over.cancel();
-                self.answer(deadline).await;
+                self.answered(deadline).await;
                 self.outlive_input().await;
+                self.give_up().await;
                 self.settle(deadline).await;
             }
             End::Drained => {
-                self.answer(Instant::now() + GIVE_UP_WAIT).await;
+                self.answered(Instant::now() + LAST_WAIT).await;
+                self.give_up().await;
                 self.settle(deadline).await;
             }
-            End::Left => self.answer(Instant::now()).await,
+            End::Left => self.give_up().await,
             End::Dead => {}
         }
         self.outbound.close();
-        if timeout_at(deadline, writer).await.is_err() {
+        if timeout_at(deadline.max(Instant::now() + LAST_WAIT), writer).await.is_err() {
             tracing::warn!(peer = self.peer.label, "a peer did not take what was left for it");
         }
         self.scope.abort();
-        if !self.scope.wait(GIVE_UP_WAIT).await {
+        if !self.scope.wait(LAST_WAIT).await {
             tracing::error!(
                 peer = self.peer.label,
                 tasks = self.scope.len(),
@@ -45,23 +47,18 @@ impl Connection {
         self.service.shared.disconnected(self.id);
     }
 
-    /// Lets requests in flight be answered until `deadline`; the others are told that they are given up.
-    async fn answer(&self, deadline: Instant) {
-        let cut = self.cut();
-        tokio::pin!(cut);
+    /// Lets requests in flight be answered until `deadline`.
+    async fn answered(&self, deadline: Instant) {
         tokio::select! {
-            () = &mut cut => return,
-            answered = timeout_at(deadline, self.in_flight.emptied()) => {
-                if answered.is_ok() {
-                    return;
-                }
-            }
+            () = self.cut() => {}
+            _ = timeout_at(deadline, self.in_flight.emptied()) => {}
         }
+    }
+
+    /// Tells those that still wait that nobody does any more.
+    async fn give_up(&self) {
         self.giving_up.cancel();
-        tokio::select! {
-            () = cut => {}
-            _ = timeout(GIVE_UP_WAIT, self.in_flight.emptied()) => {}
-        }
+        self.answered(Instant::now() + LAST_WAIT).await;
     }
 
     /// On stdio: says that the input has ended, and goes on until the process ends.
@@ -80,7 +77,7 @@ impl Connection {
         self.settling.cancel();
         tokio::select! {
             () = self.cut() => {}
-            _ = timeout_at(deadline, self.follows.all_ended()) => {}
+            _ = timeout_at(deadline.max(Instant::now() + LAST_WAIT), self.follows.all_ended()) => {}
         }
     }
 

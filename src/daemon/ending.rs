@@ -18,7 +18,8 @@ const FLUSH_MAX: Duration = Duration::from_secs(5);
 const DISPOSE_MAX: Duration = Duration::from_secs(8);
 
 /// Of an end that nobody waits for: official SDKs send SIGTERM one second after the reply.
-const HURRIED_GRACE: Duration = Duration::from_millis(200);
+/// Tools are killed after twice the grace, see `session::actor`.
+const HURRIED_GRACE: Duration = Duration::from_millis(100);
 const HURRIED_DISPOSE_MAX: Duration = Duration::from_millis(450);
 const HURRIED_FLUSH_MAX: Duration = Duration::from_millis(200);
 
