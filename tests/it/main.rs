@@ -1,5 +1,6 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
+mod cli_daemon;
 mod cli_prompt;
 mod cli_reach;
 mod model_server;
