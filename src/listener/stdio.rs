@@ -41,6 +41,8 @@ struct State {
     taken: usize,
     /// Outbound: the thread is writing what it took.
     writing: bool,
+    /// Outbound: somebody wants to know whether the peer still reads.
+    probed: bool,
     /// Nothing more will be put in.
     ended: bool,
     /// The thread is done and its descriptor closed.
@@ -131,9 +133,15 @@ impl Shared {
     fn empty_into(&self, output: File) {
         let mut chunk = Vec::new();
         loop {
-            let mut state = self.wait_while(|state| !state.ended && state.buffer.is_empty());
+            let mut state = self.wait_while(|state| !state.ended && state.buffer.is_empty() && !state.probed);
+            if std::mem::take(&mut state.probed) && is_gone(output.as_fd()) {
+                state.fail(io::ErrorKind::BrokenPipe.into());
+            }
             if state.buffer.is_empty() {
-                break;
+                if state.ended {
+                    break;
+                }
+                continue;
             }
             std::mem::swap(&mut state.buffer, &mut chunk);
             state.writing = true;
@@ -145,9 +153,7 @@ impl Shared {
             let mut state = self.lock();
             state.writing = false;
             if let Err(error) = written {
-                state.error = Some(error);
-                state.ended = true;
-                state.buffer.clear();
+                state.fail(error);
             }
             state.wake();
         }
@@ -163,6 +169,14 @@ impl State {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    /// Ends the outward direction: what is left of it has nobody to go to.
+    fn fail(&mut self, error: io::Error) {
+        self.error = Some(error);
+        self.ended = true;
+        self.buffer.clear();
+        self.wake();
     }
 
     fn wait<T>(&mut self, context: &Context<'_>) -> Poll<T> {
@@ -204,6 +218,7 @@ impl AsyncRead for Stdio {
     }
 }
 
+/// An empty write asks whether the peer still reads; a later one tells.
 impl AsyncWrite for Stdio {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.outbound.lock();
@@ -212,6 +227,11 @@ impl AsyncWrite for Stdio {
         }
         if state.ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if bytes.is_empty() {
+            state.probed = true;
+            self.outbound.turn.notify_one();
+            return Poll::Ready(Ok(0));
         }
         let room = BUFFER_BYTES_MAX - state.buffer.len();
         if room == 0 {
@@ -277,6 +297,14 @@ fn wait_for(fd: BorrowedFd<'_>, wanted: PollFlags) -> io::Result<()> {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether nobody is at the other end any more. Does not wait.
+fn is_gone(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&at_once)).is_ok()
+        && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 #[cfg(test)]
@@ -369,6 +397,24 @@ mod tests {
             let error = timeout(SOON, stdio.flush()).await.unwrap().unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
         }
+    }
+
+    /// A client that was killed in the middle of a turn that says nothing kept the process alive.
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_found_out_without_writing() {
+        let (mut stdio, _to_us, from_us) = stdio();
+        let asked = timeout(SOON, stdio.write(b"")).await.unwrap().unwrap();
+        assert_eq!(asked, 0, "the peer is there");
+        drop(from_us);
+        let gone = async {
+            loop {
+                if let Err(error) = stdio.write(b"").await {
+                    return error;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(timeout(SOON, gone).await.unwrap().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]
