@@ -113,7 +113,12 @@ pub(super) async fn end(
     core.shared.disposed.cancel();
 
     core.connections.drain();
-    if unless(hurry, core.connections.wait(plan.flush_max)).await != Some(true) {
+    let mut flushed = unless(hurry, core.connections.wait(plan.flush_max)).await;
+    if flushed.is_none() {
+        // Peers that read hear how their turns ended, however little time there is.
+        flushed = Some(core.connections.wait(HURRIED_FLUSH_MAX.min(plan.flush_max)).await);
+    }
+    if flushed != Some(true) {
         core.connections.abort();
         if !core.connections.wait(ABORT_WAIT).await {
             failures.push(format!("{} connections did not end", core.connections.len()));
