@@ -98,7 +98,11 @@ impl From<ConfigError> for Failure {
 
 impl From<TelemetryError> for Failure {
     fn from(error: TelemetryError) -> Self {
-        Self::new(exit::CONFIG, "config", error.to_string())
+        let (code, kind) = match &error {
+            TelemetryError::Filter { .. } => (exit::CONFIG, "config"),
+            TelemetryError::Directory { .. } => (exit::STORAGE, "storage_failed"),
+        };
+        Self::new(code, kind, error.to_string())
     }
 }
 
