@@ -6,6 +6,7 @@ mod daemon;
 mod fake;
 mod home;
 mod peer;
+mod script;
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,6 +15,7 @@ pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fake::{Fake, hello_of};
 pub(crate) use self::home::{Home, Ran, finish};
 pub(crate) use self::peer::Peer;
+pub(crate) use self::script::{assert_dense, of_type};
 
 /// The longest that anything may take before a test fails: long, since machines are slow when they are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
