@@ -3,5 +3,9 @@
 mod cli_daemon;
 mod cli_prompt;
 mod cli_reach;
+mod lifecycle;
 mod model_server;
+mod sessions;
+mod stdio;
 mod support;
+mod unixsocket;
