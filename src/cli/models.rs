@@ -1,11 +1,20 @@
 //! `dshd models`: lists configured models.
 
+mod check;
+
 use clap::Args;
 use serde::Serialize;
 
+use self::check::Check;
 use super::table::Table;
-use super::{Failure, Globals, exit, human, output, reach};
+use super::{Failure, Globals, exit, human, output, reach, refusal, tell};
+use crate::config::Loaded;
+use crate::handler;
 use crate::protocol::{Empty, Method, ModelInfo, ModelsResult, RouteModels};
+use crate::provider::registry::Providers;
+
+/// Stands for the models of a provider that lists none: they are sent as named.
+const ANY: &str = "any";
 
 /// Arguments of `dshd models`.
 #[derive(Debug, Args)]
@@ -14,7 +23,7 @@ use crate::protocol::{Empty, Method, ModelInfo, ModelsResult, RouteModels};
   dshd models --check
   dshd models --json")]
 pub struct ModelsArgs {
-    /// Ask each for a word
+    /// Ask each for a word, from here and with the keys that are here
     #[arg(long)]
     pub check: bool,
     /// Print no header
@@ -27,50 +36,71 @@ struct Document<'a> {
     schema: &'static str,
     #[serde(flatten)]
     models: &'a ModelsResult,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<&'a [Check]>,
 }
 
 pub(super) async fn run(args: ModelsArgs, globals: &Globals) -> Result<u8, Failure> {
     let loaded = globals.load()?;
-    let reached = reach::viewer(globals, &loaded).await?;
-    let models: ModelsResult = reached.call(Method::Models, &Empty {}).await?;
+    let models = list(globals, &loaded).await?;
+    let checks = if args.check { Some(check::all(&models, globals, &loaded).await) } else { None };
     if globals.args.json {
-        output::print_json(&Document { schema: "dshd.models/1", models: &models })?;
+        let document = Document { schema: "dshd.models/1", models: &models, checks: checks.as_deref() };
+        output::print_json(&document)?;
     } else {
-        output::print(&text(&models, !args.no_header))?;
+        output::print(&text(&models, checks.as_deref(), !args.no_header))?;
     }
-    Ok(exit::OK)
+    let is_well = checks.is_none_or(|checks| checks.iter().all(|check| check.ok));
+    Ok(if is_well { exit::OK } else { exit::REFUSED })
 }
 
-fn text(models: &ModelsResult, has_header: bool) -> String {
-    let mut table = Table::new(&["PROVIDER", "KEY", "MODEL", "CONTEXT", "CAN"], has_header);
+/// What the daemon can call; without one, what it could.
+async fn list(globals: &Globals, loaded: &Loaded) -> Result<ModelsResult, Failure> {
+    match reach::viewer(globals, loaded).await {
+        Ok(reached) => reached.call(Method::Models, &Empty {}).await,
+        Err(failure) if failure.kind == refusal::NO_DAEMON => {
+            tell::say("no dshd is running; this is what the configuration here says");
+            let providers = Providers::of(loaded);
+            Ok(handler::models::result(providers.default_route(), providers.routes()))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn text(models: &ModelsResult, checks: Option<&[Check]>, has_header: bool) -> String {
+    let last = if checks.is_some() { "CHECK" } else { "CAN" };
+    let mut table = Table::new(&["PROVIDER", "KEY", "MODEL", "CONTEXT", last], has_header);
     for route in &models.routes {
         let key = if route.ready { "ready" } else { "missing" };
-        let mut push = |model: String, context: String, can: String| {
-            table.push(vec![route.provider.clone(), key.to_owned(), model, context, can]);
-        };
-        for model in &route.models {
-            push(
-                name(models, route, model),
-                human::count(model.context_window),
-                model.capabilities.join(" "),
-            );
-        }
-        let default = &models.default_route;
-        let is_listed = route.models.iter().any(|model| model.model == default.model);
-        if default.provider == route.provider && !is_listed {
-            push(format!("{} (default)", default.model), "-".to_owned(), String::new());
-        } else if route.models.is_empty() {
-            push("any".to_owned(), "-".to_owned(), String::new());
+        for (name, model) in rows(models, route) {
+            let is_default =
+                models.default_route.provider == route.provider && models.default_route.model == name;
+            let last = match checks {
+                Some(checks) => check::text(checks, &route.provider, name),
+                None => model.map_or_else(String::new, |model| model.capabilities.join(" ")),
+            };
+            table.push(vec![
+                route.provider.clone(),
+                key.to_owned(),
+                if is_default { format!("{name} (default)") } else { name.to_owned() },
+                model.map_or_else(|| "-".to_owned(), |model| human::count(model.context_window)),
+                last,
+            ]);
         }
     }
     table.text()
 }
 
-fn name(models: &ModelsResult, route: &RouteModels, model: &ModelInfo) -> String {
+/// A provider's models: those configured, and the default one if it is not among them; `any` when there are none.
+fn rows<'a>(models: &'a ModelsResult, route: &'a RouteModels) -> Vec<(&'a str, Option<&'a ModelInfo>)> {
+    let mut rows: Vec<(&str, Option<&ModelInfo>)> =
+        route.models.iter().map(|model| (model.model.as_str(), Some(model))).collect();
     let default = &models.default_route;
-    if default.provider == route.provider && default.model == model.model {
-        format!("{} (default)", model.model)
-    } else {
-        model.model.clone()
+    if default.provider == route.provider && rows.iter().all(|(name, _)| *name != default.model) {
+        rows.push((&default.model, None));
     }
+    if rows.is_empty() {
+        rows.push((ANY, None));
+    }
+    rows
 }

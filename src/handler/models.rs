@@ -11,9 +11,13 @@ use crate::provider::registry::{Model, Route};
 /// Tells them.
 pub fn start(caller: &Arc<Caller>) -> Started {
     let runtime = &caller.shared.runtime;
-    let (provider, model) = runtime.default_route();
-    let routes = runtime.routes().into_iter().map(route).collect();
-    Started::now(&ModelsResult { default_route: RouteInfo { provider, model }, routes })
+    Started::now(&result(runtime.default_route(), runtime.routes()))
+}
+
+/// The result for a default route (provider, model) and all routes; `dshd models` says the same without a daemon.
+pub fn result((provider, model): (String, String), routes: Vec<Route>) -> ModelsResult {
+    let routes = routes.into_iter().map(route).collect();
+    ModelsResult { default_route: RouteInfo { provider, model }, routes }
 }
 
 fn route(route: Route) -> RouteModels {

@@ -1,6 +1,7 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
 mod cli_daemon;
+mod cli_model;
 mod cli_prompt;
 mod cli_reach;
 mod lifecycle;

@@ -7,6 +7,7 @@ mod fake;
 mod home;
 mod peer;
 mod script;
+mod terminal;
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub(crate) use self::fake::{Fake, hello_of};
 pub(crate) use self::home::{Home, Ran, finish};
 pub(crate) use self::peer::Peer;
 pub(crate) use self::script::{assert_dense, of_type};
+pub(crate) use self::terminal::Terminal;
 
 /// The longest that anything may take before a test fails: long, since machines are slow when they are busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -330,7 +330,9 @@ mod tests {
     /// What both streams would look like, `2>` before each piece of stderr.
     fn seen(screen: &mut Screen, shows: Vec<Show>) -> String {
         let mut pieces = Vec::new();
-        shows.into_iter().for_each(|show| screen.show(show, &mut pieces));
+        for show in shows {
+            screen.show(show, &mut pieces);
+        }
         let text = |piece: Piece| match piece {
             Piece::Out(bytes) => String::from_utf8(bytes).unwrap(),
             Piece::Err(bytes) => format!("2>{}", String::from_utf8(bytes).unwrap()),
