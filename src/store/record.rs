@@ -41,8 +41,7 @@ impl<'a> Record<'a> {
     pub(super) fn open(line: &'a [u8]) -> Option<Self> {
         let body = line.get(..line.len().checked_sub(CRC_BYTES)?)?;
         let crc = line[body.len()..].strip_prefix(b",\"crc\":\"")?.strip_suffix(b"\"}")?;
-        let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
-        if crc32c::crc32c(body) != crc {
+        if crc32c::crc32c(body) != hex_of(crc)? {
             return None;
         }
         let digits = body.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -79,6 +78,18 @@ impl<'a> Record<'a> {
         }
         SessionEvent::decode(&self.json()).ok()?.body.opened_epoch()
     }
+}
+
+/// The number of eight digits as [`seal`] writes them; `from_str_radix` would take a sign and capitals as well.
+fn hex_of(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |number, digit| {
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => return None,
+        };
+        Some(number << 4 | u32::from(value))
+    })
 }
 
 /// The first line of a log.
@@ -149,9 +160,11 @@ mod tests {
         seal(br#"{"type":"x","seq":3,"data":{"a":1}}"#, Some(Seq(1)), &mut line);
         line.pop();
         for at in 0..line.len() {
-            let mut damaged = line.clone();
-            damaged[at] ^= 1;
-            assert!(Record::open(&damaged).is_none(), "byte {at}");
+            for flip in 1..=255 {
+                let mut damaged = line.clone();
+                damaged[at] ^= flip;
+                assert!(Record::open(&damaged).is_none(), "byte {at} ^ {flip}");
+            }
         }
     }
 }
