@@ -6,6 +6,8 @@
 pub mod file;
 pub mod memory;
 mod record;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -56,6 +58,15 @@ pub struct Extent {
     pub epochs: Vec<(Epoch, Seq)>,
     /// The last event; `None` when there is none.
     pub last: Option<Seq>,
+}
+
+impl Extent {
+    /// The life in which an event was written.
+    fn epoch_of(&self, seq: Seq) -> Epoch {
+        let at = self.epochs.partition_point(|(_, first)| *first <= seq);
+        let epoch = at.checked_sub(1).and_then(|at| self.epochs.get(at));
+        epoch.map_or(Epoch(0), |(epoch, _)| *epoch)
+    }
 }
 
 /// How much one page may hold. A page has at least one event when there is one.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::{
     Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
 };
-use crate::event::{Epoch, Seq, SessionEvent, SessionId};
+use crate::event::{Seq, SessionEvent, SessionId};
 
 /// Logs in memory. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -56,31 +56,33 @@ impl Log {
 }
 
 impl Written {
-    fn push(&mut self, line: &Line) -> Result<(), StoreError> {
-        let expected = Seq::following(self.extent.last);
-        if line.seq != expected {
-            return Err(StoreError::OutOfOrder { offered: line.seq, expected });
-        }
-        let event =
-            SessionEvent::decode(&line.json).map_err(|error| StoreError::Failed(error.to_string()))?;
+    /// Reads the lines that are to follow, if they do follow.
+    fn check(&self, lines: &[Line]) -> Result<Vec<SessionEvent>, StoreError> {
+        let due = (Seq::following(self.extent.last).0..).map(Seq);
+        let checked = due.zip(lines).map(|(expected, line)| {
+            if line.seq != expected {
+                return Err(StoreError::OutOfOrder { offered: line.seq, expected });
+            }
+            SessionEvent::decode(&line.json).map_err(|error| StoreError::Failed(error.to_string()))
+        });
+        checked.collect()
+    }
+
+    fn push(&mut self, line: &Line, event: &SessionEvent) {
         self.extent.epochs.extend(event.body.opened_epoch().map(|epoch| (epoch, line.seq)));
         self.title = event.body.title().map(str::to_owned).or(self.title.take());
         self.updated_at = event.time_ms;
         self.extent.last = Some(line.seq);
         self.lines.push(line.json.clone());
-        Ok(())
-    }
-
-    fn epoch_of(&self, seq: Seq) -> Epoch {
-        let before = self.extent.epochs.iter().rev().find(|(_, first)| *first <= seq);
-        before.map_or(Epoch(0), |(epoch, _)| *epoch)
     }
 }
 
 impl SessionLog for MemoryLog {
     fn append(&mut self, lines: &[Line]) -> Result<(), StoreError> {
         let mut written = self.0.written();
-        lines.iter().try_for_each(|line| written.push(line))
+        let events = written.check(lines)?;
+        lines.iter().zip(&events).for_each(|(line, event)| written.push(line, event));
+        Ok(())
     }
 
     fn barrier(&self) -> BoxFuture<'static, Result<(), StoreError>> {
@@ -155,7 +157,7 @@ impl SessionStore for MemoryStore {
                     break;
                 }
                 bytes += json.len();
-                page.lines.push(StoredLine { seq, epoch: written.epoch_of(seq), json: json.clone() });
+                page.lines.push(StoredLine { seq, epoch: written.extent.epoch_of(seq), json: json.clone() });
             }
             page
         });
