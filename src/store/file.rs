@@ -27,7 +27,7 @@ use self::disk::Disk;
 use self::list::Summaries;
 use self::log::{FileLog, Lease, SharedMap};
 use self::maps::Maps;
-use self::scan::Lines;
+use self::scan::{Lines, READ_BYTES};
 use self::sync::{Syncable, Syncer};
 use super::record::{self, Record};
 use super::{
@@ -49,6 +49,9 @@ pub struct FileStore {
 
 struct Inner {
     sessions: PathBuf,
+    /// `sessions` and what is above it, up to the directory that was there before us: what a new log's existence
+    /// hangs on.
+    roots: Vec<PathBuf>,
     syncer: Arc<Syncer>,
     maps: Maps,
     summaries: Summaries,
@@ -66,9 +69,12 @@ impl FileStore {
 
     fn with_disk(data_dir: &Path, disk: Disk) -> Result<Self, StoreError> {
         let sessions = data_dir.join("sessions");
+        let there = data_dir.ancestors().position(Path::exists).unwrap_or(0);
+        let roots = sessions.ancestors().take(there + 2).map(Path::to_path_buf).collect();
         log::make_private(&sessions).map_err(|error| failed(&sessions, &error))?;
         let inner = Inner {
             sessions,
+            roots,
             syncer: Syncer::new(disk),
             maps: Maps::default(),
             summaries: Summaries::default(),
@@ -84,9 +90,15 @@ impl FileStore {
     ) -> BoxFuture<'_, Result<T, StoreError>> {
         let inner = self.inner.clone();
         Box::pin(async move {
-            let _permit = inner.readers.clone().acquire_owned().await;
-            let worked = tokio::task::spawn_blocking(move || work(&inner)).await;
-            worked.unwrap_or_else(|error| Err(StoreError::Failed(format!("a reader panicked: {error}"))))
+            let permit = inner.readers.clone().acquire_owned().await;
+            let worked = tokio::task::spawn_blocking(move || {
+                let done = work(&inner);
+                drop(permit);
+                done
+            });
+            worked
+                .await
+                .unwrap_or_else(|error| Err(StoreError::Failed(format!("a reader panicked: {error}"))))
         })
     }
 }
@@ -163,13 +175,16 @@ impl Inner {
         self.sessions.join(&name[..2]).join(&name)
     }
 
+    /// A store that has failed only reads.
+    fn refuse_failed(&self) -> Result<(), StoreError> {
+        self.syncer.failure().map_or(Ok(()), |reason| Err(StoreError::Failed(reason)))
+    }
+
     fn create(&self, header: &Header) -> Result<Box<dyn SessionLog>, StoreError> {
+        self.refuse_failed()?;
         let directory = self.directory(&header.id);
         let path = directory.join("log.jsonl");
         let fail = |error: io::Error| failed(&path, &error);
-        if let Some(reason) = self.syncer.failure() {
-            return Err(StoreError::Failed(reason));
-        }
         let above = directory.parent().unwrap_or(&self.sessions);
         log::make_private(above).and_then(|()| log::make_private(&directory)).map_err(fail)?;
         let lease = Lease::take(&directory)?;
@@ -177,26 +192,25 @@ impl Inner {
         if scan::read_header(&file, &path.display().to_string())?.is_some() {
             return Err(StoreError::Exists);
         }
+        let fresh = self.directories(&directory).map_err(fail)?;
         file.set_len(0).map_err(fail)?;
         let mut line = Vec::new();
         record::seal_header(header, &mut line).map_err(|error| StoreError::Failed(error.to_string()))?;
         self.syncer.disk().write(&file, &line).map_err(fail)?;
-        let map = scan::Map { end: line.len() as u64, ..scan::Map::default() };
-        let fresh = vec![directory.clone(), above.to_path_buf(), self.sessions.clone()];
+        let map = scan::Map::starting_at(line.len() as u64);
         Ok(Box::new(self.leased(&header.id, (file, map), fresh, lease, path)))
     }
 
     fn open(&self, id: &SessionId, replay: &mpsc::Sender<Vec<SessionEvent>>) -> Result<Opened, StoreError> {
+        self.refuse_failed()?;
         let directory = self.directory(id);
         let path = directory.join("log.jsonl");
-        if !path.exists() {
-            return Err(StoreError::NotFound);
-        }
+        let file = not_found(&path, log::open_private(&path, false))?;
         let lease = Lease::take(&directory)?;
-        let file = log::open_private(&path, false).map_err(|error| failed(&path, &error))?;
+        let fresh = self.directories(&directory).map_err(|error| failed(&path, &error))?;
         let name = path.display().to_string();
         let (header, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
-        let mut map = scan::Map { end: start, ..scan::Map::default() };
+        let mut map = scan::Map::starting_at(start);
         let mut batch = Vec::new();
         map.read_on(&file, |json| {
             batch.push(SessionEvent::decode(json).map_err(|error| error.to_string())?);
@@ -215,7 +229,7 @@ impl Inner {
             self.syncer.disk().truncate(&file, map.end).map_err(|error| failed(&path, &error))?;
         }
         let extent = map.extent.clone();
-        let log = Box::new(self.leased(id, (file, map), Vec::new(), lease, path));
+        let log = Box::new(self.leased(id, (file, map), fresh, lease, path));
         Ok(Opened { log, header, extent, cut_bytes })
     }
 
@@ -223,14 +237,22 @@ impl Inner {
         &self,
         id: &SessionId,
         (file, map): (File, scan::Map),
-        fresh: Vec<PathBuf>,
+        fresh: Vec<File>,
         lease: Lease,
         path: PathBuf,
     ) -> FileLog {
-        let appended = Seq::following(map.extent.last).0;
-        let syncable = Arc::new(Syncable::new(file, appended, fresh));
-        let map = self.maps.lease(id, map, &syncable);
+        let events = Seq::following(map.extent.last).0;
+        let syncable = Arc::new(Syncable::new(file, events, fresh));
+        let lease = Arc::new(lease);
+        let map = self.maps.lease(id, map, &lease, &syncable);
         FileLog::new(self.syncer.clone(), syncable, map, lease, path)
+    }
+
+    /// The directories that a log's existence hangs on, to be synced with it. That of an old one may hang still: who
+    /// made it may have been killed before it synced them.
+    fn directories(&self, directory: &Path) -> io::Result<Vec<File>> {
+        let own = directory.ancestors().take(2);
+        own.chain(self.roots.iter().map(PathBuf::as_path)).map(File::open).collect()
     }
 
     /// A log's file and what is known of its lines, brought up to date.
@@ -241,15 +263,22 @@ impl Inner {
             return Ok((file, map));
         }
         let name = path.display().to_string();
-        let length = file.metadata().map_err(|error| failed(&path, &error))?.len();
+        let fail = |error: io::Error| failed(&path, &error);
         let map = self.maps.known(id);
         {
             let mut map = lock(&map);
-            if map.end == 0 || map.end > length {
-                let (_, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
-                *map = scan::Map { end: start, ..scan::Map::default() };
+            // What looks like damage may be a writer elsewhere cutting a tail under our eyes: that is looked at again.
+            for anew in [false, true] {
+                if anew || !map.still_holds(&file).map_err(fail)? {
+                    let (_, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
+                    *map = scan::Map::starting_at(start);
+                }
+                map.read_on(&file, |_| Ok(())).map_err(fail)?;
+                if map.damaged.is_none() {
+                    break;
+                }
             }
-            map.read_on(&file, |_| Ok(())).map_err(|error| failed(&path, &error))?;
+            map.set_mark(&file).map_err(fail)?;
             refuse_damage(&map, &name)?;
         }
         Ok((file, map))
@@ -257,22 +286,27 @@ impl Inner {
 
     fn read(&self, id: &SessionId, after: Option<Seq>, limit: PageLimit) -> Result<Page, StoreError> {
         let (file, map) = self.map(id)?;
-        let map = lock(&map).clone();
         let first = Seq::following(after);
-        let (Some(offset), Some(last)) = (map.offset_before(first), map.extent.last) else {
+        let (offset, extent) = {
+            let map = lock(&map);
+            (map.offset_before(first), map.extent.clone())
+        };
+        let (Some(offset), Some(last)) = (offset, extent.last.filter(|last| first <= *last)) else {
             return Ok(Page::default());
         };
-        let fail = |error: io::Error| StoreError::Failed(format!("session {id}: {error}"));
-        let mut lines = Lines::new(&file, offset);
-        let (mut page, mut bytes) = (Page::default(), 0);
-        while let Some(line) = lines.next().map_err(fail)? {
-            let record = Record::open(line.bytes).filter(|_| line.whole);
-            let Some((record, seq)) = record.and_then(|record| record.seq().map(|seq| (record, seq))) else {
-                break;
+        let path = || self.directory(id).join("log.jsonl");
+        let mut lines = Lines::new(&file, offset, READ_BYTES);
+        let (mut page, mut bytes, mut due) = (Page::default(), 0, None);
+        while due <= Some(last) {
+            let line = lines.next().map_err(|error| failed(&path(), &error))?;
+            let record = line.filter(|line| line.whole).and_then(|line| Record::open(line.bytes));
+            let found = record.and_then(|record| record.seq().map(|seq| (record, seq)));
+            let Some((record, seq)) = found.filter(|(_, seq)| due.is_none_or(|due| due == *seq)) else {
+                let seq = due.unwrap_or(first);
+                let detail = "it was whole before".to_owned();
+                return Err(StoreError::Corrupt { path: path().display().to_string(), seq, detail });
             };
-            if seq > last {
-                break;
-            }
+            due = Some(Seq::following(Some(seq)));
             if seq < first {
                 continue;
             }
@@ -284,14 +318,18 @@ impl Inner {
                 break;
             }
             bytes += json.len();
-            page.lines.push(StoredLine { seq, epoch: map.epoch_of(seq), json });
+            page.lines.push(StoredLine { seq, epoch: extent.epoch_of(seq), json });
         }
         Ok(page)
     }
 }
 
 fn open_log(path: &Path) -> Result<File, StoreError> {
-    match File::open(path) {
+    not_found(path, File::open(path))
+}
+
+fn not_found(path: &Path, opened: io::Result<File>) -> Result<File, StoreError> {
+    match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound),
         opened => opened.map_err(|error| failed(path, &error)),
     }

@@ -36,9 +36,7 @@ impl Disk {
     #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests inject faults here"))]
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         #[cfg(test)]
-        if self.faults.sync() {
-            return Err(io::Error::other("injected"));
-        }
+        let _syncing = self.faults.sync()?;
         file.sync_data()
     }
 
@@ -55,7 +53,13 @@ impl Disk {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::io;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::time::Duration;
+
+    /// How long a lingering sync gives a second one the chance to come.
+    const LINGER: Duration = Duration::from_millis(200);
 
     /// Which calls fail: the N-th, counted from 1; 0 none.
     #[derive(Debug, Default)]
@@ -64,6 +68,25 @@ pub(super) mod tests {
         pub(crate) sync_at: AtomicUsize,
         pub(crate) no_truncate: AtomicBool,
         pub(crate) syncs: AtomicUsize,
+        /// Whether syncs wait for a second one to begin before they end.
+        pub(crate) linger: AtomicBool,
+        at_once: Mutex<AtOnce>,
+        changed: Condvar,
+    }
+
+    #[derive(Debug, Default)]
+    struct AtOnce {
+        now: usize,
+        most: usize,
+    }
+
+    /// A sync that is under way.
+    pub(super) struct Syncing<'a>(&'a Faults);
+
+    impl Drop for Syncing<'_> {
+        fn drop(&mut self) {
+            self.0.at_once.lock().unwrap_or_else(PoisonError::into_inner).now -= 1;
+        }
     }
 
     impl Faults {
@@ -72,9 +95,25 @@ pub(super) mod tests {
             due(&self.write_at).then_some(len / 2)
         }
 
-        pub(super) fn sync(&self) -> bool {
+        pub(super) fn sync(&self) -> io::Result<Syncing<'_>> {
             self.syncs.fetch_add(1, Ordering::Relaxed);
-            due(&self.sync_at)
+            let mut at_once = self.at_once.lock().unwrap_or_else(PoisonError::into_inner);
+            at_once.now += 1;
+            at_once.most = at_once.most.max(at_once.now);
+            self.changed.notify_all();
+            if self.linger.load(Ordering::Relaxed) {
+                let alone = |at_once: &mut AtOnce| at_once.now < 2;
+                drop(self.changed.wait_timeout_while(at_once, LINGER, alone));
+            } else {
+                drop(at_once);
+            }
+            let syncing = Syncing(self);
+            if due(&self.sync_at) { Err(io::Error::other("injected")) } else { Ok(syncing) }
+        }
+
+        /// The most syncs that were under way at the same time.
+        pub(crate) fn most_at_once(&self) -> usize {
+            self.at_once.lock().unwrap_or_else(PoisonError::into_inner).most
         }
 
         pub(super) fn truncate(&self) -> bool {

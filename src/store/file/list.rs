@@ -7,12 +7,16 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use super::scan::Lines;
 use crate::event::{Seq, SessionEvent};
 use crate::store::record::{self, Record};
 use crate::store::{Header, Summary};
 
 /// Bytes of a log's start that are looked at.
 const HEAD_BYTES: usize = 32 * 1024;
+
+/// So far it is looked for a first title, which stands behind the first prompt, which may be long.
+const TITLE_WITHIN_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Bytes of its end; doubled until a whole line is in them.
 const TAIL_BYTES: u64 = 16 * 1024;
@@ -65,13 +69,17 @@ fn look(path: &Path, before: Option<Known>) -> Option<Known> {
 }
 
 fn summarize(file: &File, length: u64) -> io::Result<Option<Summary>> {
-    let mut head = vec![0; HEAD_BYTES];
-    let read = file.read_at(&mut head, 0)?;
-    head.truncate(read);
-    let mut lines = head.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-    let Some(header) = lines.next().and_then(|line| record::open_header(line).ok()) else { return Ok(None) };
+    let mut lines = Lines::new(file, 0, HEAD_BYTES);
+    let first = lines.next()?.filter(|line| line.whole);
+    let Some(header) = first.and_then(|line| record::open_header(line.bytes).ok()) else { return Ok(None) };
     let mut found = Found { header, title: None, last: None };
-    lines.for_each(|line| found.take(line));
+    while let Some(line) = lines.next()?.filter(|line| line.whole) {
+        found.take(line.bytes);
+        let enough = if found.title.is_some() { HEAD_BYTES as u64 } else { TITLE_WITHIN_BYTES };
+        if line.offset >= enough {
+            break;
+        }
+    }
     found.read_tail(file, length)?;
     let Found { header, title, last } = found;
     let updated_at = last.map_or(header.created_at, |(_, time)| time);

@@ -19,7 +19,15 @@ pub(super) type SharedMap = Arc<Mutex<Map>>;
 
 /// The lease on a session's directory; dropping it ends the lease.
 #[derive(Debug)]
-pub(super) struct Lease(#[expect(dead_code, reason = "held for its lock")] File);
+pub(super) struct Lease(File);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Closing alone would leave it to a child that is being spawned and holds our descriptors until it executes.
+        // What can't be unlocked is unlocked by the closing.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Lease {
     /// Takes the lease, or says who has it.
@@ -67,7 +75,7 @@ pub(super) struct FileLog {
     syncer: Arc<Syncer>,
     syncable: Arc<Syncable>,
     map: SharedMap,
-    _lease: Lease,
+    _lease: Arc<Lease>,
     path: PathBuf,
     next: Seq,
     end: u64,
@@ -80,7 +88,7 @@ impl FileLog {
         syncer: Arc<Syncer>,
         syncable: Arc<Syncable>,
         map: SharedMap,
-        lease: Lease,
+        lease: Arc<Lease>,
         path: PathBuf,
     ) -> Self {
         let (next, end) = {
@@ -98,7 +106,7 @@ impl FileLog {
             if line.seq.0 != due {
                 return Err(StoreError::OutOfOrder { offered: line.seq, expected: Seq(due) });
             }
-            let durable = self.syncable.durable();
+            let durable = self.syncable.durable_events();
             let mark = (durable > self.marked).then(|| Seq(durable - 1));
             self.marked = self.marked.max(durable);
             let begin = self.end + bytes.len() as u64;
@@ -132,7 +140,7 @@ impl SessionLog for FileLog {
         }
         self.end += bytes.len() as u64;
         self.next = Seq(self.next.0 + lines.len() as u64);
-        self.syncable.set_appended(self.next.0);
+        self.syncable.set_events(self.next.0);
         let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
         for (line, (begin, end)) in lines.iter().zip(places) {
             map.note(line.seq, opens(&line.json), begin, end);
@@ -159,4 +167,21 @@ fn opens(json: &[u8]) -> Option<crate::event::Epoch> {
         return None;
     }
     SessionEvent::decode(json).ok()?.body.opened_epoch()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A child that is being spawned holds our descriptors for a moment; the lease must not live on in it.
+    #[test]
+    fn a_lease_that_is_dropped_is_free_though_a_child_holds_its_descriptor() {
+        let home = tempfile::TempDir::new().unwrap();
+        let lease = Lease::take(home.path()).unwrap();
+        let inherited = lease.0.try_clone().unwrap();
+        assert!(matches!(Lease::take(home.path()), Err(StoreError::Locked { .. })));
+        drop(lease);
+        assert!(Lease::take(home.path()).is_ok());
+        drop(inherited);
+    }
 }

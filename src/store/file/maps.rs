@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::log::SharedMap;
+use super::log::{Lease, SharedMap};
 use super::scan::Map;
 use super::sync::Syncable;
 use crate::event::SessionId;
@@ -19,28 +19,38 @@ pub(super) struct Maps {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Written by this process: its writer keeps the map.
-    leased: HashMap<SessionId, (SharedMap, Weak<Syncable>)>,
+    /// Written by this process while the lease lives: its writer keeps the map.
+    leased: HashMap<SessionId, (SharedMap, Weak<Lease>)>,
+    /// What this process writes, or wrote and has not synced yet.
+    syncables: Vec<Weak<Syncable>>,
     known: HashMap<SessionId, (SharedMap, u64)>,
     uses: u64,
 }
 
 impl Maps {
     /// Keeps the map of a log that is now written here.
-    pub(super) fn lease(&self, id: &SessionId, map: Map, syncable: &Arc<Syncable>) -> SharedMap {
+    pub(super) fn lease(
+        &self,
+        id: &SessionId,
+        map: Map,
+        lease: &Arc<Lease>,
+        syncable: &Arc<Syncable>,
+    ) -> SharedMap {
         let map = Arc::new(Mutex::new(map));
         let mut inner = self.lock();
         inner.known.remove(id);
-        inner.leased.retain(|_, (_, syncable)| syncable.strong_count() > 0);
-        inner.leased.insert(id.clone(), (map.clone(), Arc::downgrade(syncable)));
+        inner.leased.retain(|_, (_, lease)| lease.strong_count() > 0);
+        inner.leased.insert(id.clone(), (map.clone(), Arc::downgrade(lease)));
+        inner.syncables.retain(|syncable| syncable.strong_count() > 0);
+        inner.syncables.push(Arc::downgrade(syncable));
         map
     }
 
     /// The map of a log that is written here.
     pub(super) fn leased(&self, id: &SessionId) -> Option<SharedMap> {
         let inner = self.lock();
-        let (map, syncable) = inner.leased.get(id)?;
-        (syncable.strong_count() > 0).then(|| map.clone())
+        let (map, lease) = inner.leased.get(id)?;
+        (lease.strong_count() > 0).then(|| map.clone())
     }
 
     /// The map of a log that is not written here; an empty one when nothing is known yet.
@@ -58,9 +68,9 @@ impl Maps {
         map.clone()
     }
 
-    /// The logs that are written here.
+    /// The logs of which something may not be on stable storage yet.
     pub(super) fn syncables(&self) -> Vec<Arc<Syncable>> {
-        self.lock().leased.values().filter_map(|(_, syncable)| syncable.upgrade()).collect()
+        self.lock().syncables.iter().filter_map(Weak::upgrade).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -8,8 +8,14 @@ use crate::event::{Epoch, Seq};
 use crate::store::record::{self, HeaderError, Record};
 use crate::store::{Extent, Header, StoreError};
 
-/// Bytes of one read.
-const READ_BYTES: usize = 256 * 1024;
+/// Bytes of one read of somebody who reads on.
+pub(super) const READ_BYTES: usize = 256 * 1024;
+
+/// Bytes of one read of somebody who wants the header only.
+const HEADER_READ_BYTES: usize = 4 * 1024;
+
+/// How the line of a given content ends: checksum, brace, newline.
+const MARK_BYTES: usize = 11;
 
 /// An offset is kept each time so many bytes went by.
 const STRIDE_BYTES: u64 = 64 * 1024;
@@ -21,6 +27,7 @@ pub(super) struct Lines<'a> {
     base: u64,
     buffer: Vec<u8>,
     at: usize,
+    read_bytes: usize,
     ended: bool,
 }
 
@@ -34,8 +41,8 @@ pub(super) struct RawLine<'a> {
 }
 
 impl<'a> Lines<'a> {
-    pub(super) fn new(file: &'a File, offset: u64) -> Self {
-        Self { file, base: offset, buffer: Vec::new(), at: 0, ended: false }
+    pub(super) fn new(file: &'a File, offset: u64, read_bytes: usize) -> Self {
+        Self { file, base: offset, buffer: Vec::new(), at: 0, read_bytes, ended: false }
     }
 
     /// The next line; the last one may lack its end.
@@ -73,7 +80,7 @@ impl<'a> Lines<'a> {
         self.base += dropped as u64;
         self.at = 0;
         let held = self.buffer.len();
-        self.buffer.resize(held + READ_BYTES, 0);
+        self.buffer.resize(held + self.read_bytes, 0);
         let read = self.file.read_at(&mut self.buffer[held..], self.base + held as u64);
         let read = match read {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
@@ -98,11 +105,40 @@ pub(super) struct Map {
     pub(super) end: u64,
     /// The highest position that any line calls durable.
     pub(super) durable: Option<Seq>,
-    /// Whether whole lines lie behind a bad one.
+    /// What is wrong with the first bad line, if it is damage rather than a torn tail.
     pub(super) damaged: Option<String>,
+    /// The bytes before `end` when they were looked at last.
+    mark: Option<[u8; MARK_BYTES]>,
 }
 
 impl Map {
+    /// What is known of a log whose header ends at `end`.
+    pub(super) fn starting_at(end: u64) -> Self {
+        Self { end, ..Self::default() }
+    }
+
+    /// Whether the file is still the one that is known, as far as it is known. A writer elsewhere takes back whole
+    /// lines when a write of several failed half way, and writes others in their place.
+    pub(super) fn still_holds(&self, file: &File) -> io::Result<bool> {
+        let now = self.mark_of(file)?;
+        Ok(self.end > 0 && now.is_some() && (self.mark.is_none() || self.mark == now))
+    }
+
+    /// Looks at what `end` is known by.
+    pub(super) fn set_mark(&mut self, file: &File) -> io::Result<()> {
+        self.mark = self.mark_of(file)?;
+        Ok(())
+    }
+
+    fn mark_of(&self, file: &File) -> io::Result<Option<[u8; MARK_BYTES]>> {
+        let mut mark = [0; MARK_BYTES];
+        let read = file.read_exact_at(&mut mark, self.end.saturating_sub(MARK_BYTES as u64));
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            read => read.map(|()| Some(mark)),
+        }
+    }
+
     /// Notes a line that lies at `offset`, ends at `end` and holds `seq`.
     pub(super) fn note(&mut self, seq: Seq, epoch: Option<Epoch>, offset: u64, end: u64) {
         if let Some(epoch) = epoch {
@@ -121,13 +157,6 @@ impl Map {
         self.offsets.get(at.checked_sub(1)?).map(|(_, offset)| *offset)
     }
 
-    /// The life in which `seq` was written.
-    pub(super) fn epoch_of(&self, seq: Seq) -> Epoch {
-        let at = self.extent.epochs.partition_point(|(_, first)| *first <= seq);
-        let epoch = at.checked_sub(1).and_then(|at| self.extent.epochs.get(at));
-        epoch.map_or(Epoch(0), |(epoch, _)| *epoch)
-    }
-
     /// Reads on from what is known. `each` sees every whole event in order and may refuse it.
     pub(super) fn read_on(
         &mut self,
@@ -135,26 +164,25 @@ impl Map {
         mut each: impl FnMut(&[u8]) -> Result<(), String>,
     ) -> io::Result<()> {
         self.damaged = None;
-        let mut lines = Lines::new(file, self.end);
+        let mut lines = Lines::new(file, self.end, READ_BYTES);
         while let Some(line) = lines.next()? {
             let due = Seq::following(self.extent.last);
-            let found = check(&line, due).and_then(|record| {
-                let json = record.json();
-                each(&json)?;
-                Ok((record.epoch(), record.durable))
-            });
-            match found {
-                Ok((epoch, durable)) => {
-                    let end = line.offset + line.bytes.len() as u64 + 1;
-                    self.durable = self.durable.max(durable);
-                    self.note(due, epoch, line.offset, end);
-                }
+            let record = match whole_record(&line) {
+                Ok(record) => record,
                 Err(detail) => {
                     let hole = line.bytes.contains(&0);
                     self.damaged = self.judge(&mut lines, due, hole)?.then_some(detail);
                     return Ok(());
                 }
+            };
+            // A checksum that holds is no torn write: what stands here was meant, so that it is never cut.
+            if let Err(detail) = check_seq(&record, due).and_then(|()| each(&record.json())) {
+                self.damaged = Some(detail);
+                return Ok(());
             }
+            let end = line.offset + line.bytes.len() as u64 + 1;
+            self.durable = self.durable.max(record.durable);
+            self.note(due, record.epoch(), line.offset, end);
         }
         Ok(())
     }
@@ -174,13 +202,16 @@ impl Map {
     }
 }
 
-fn check<'a>(line: &RawLine<'a>, due: Seq) -> Result<Record<'a>, String> {
+fn whole_record<'a>(line: &RawLine<'a>) -> Result<Record<'a>, String> {
     if !line.whole {
         return Err("the line has no end".to_owned());
     }
-    let record = Record::open(line.bytes).ok_or_else(|| "the checksum does not hold".to_owned())?;
+    Record::open(line.bytes).ok_or_else(|| "the checksum does not hold".to_owned())
+}
+
+fn check_seq(record: &Record<'_>, due: Seq) -> Result<(), String> {
     match record.seq() {
-        Some(seq) if seq == due => Ok(record),
+        Some(seq) if seq == due => Ok(()),
         Some(seq) => Err(format!("it holds seq {seq}")),
         None => Err("it holds no seq".to_owned()),
     }
@@ -188,7 +219,7 @@ fn check<'a>(line: &RawLine<'a>, due: Seq) -> Result<Record<'a>, String> {
 
 /// A log's header and where it ends; `None`: there is no whole first line, so the log counts as not there.
 pub(super) fn read_header(file: &File, path: &str) -> Result<Option<(Header, u64)>, StoreError> {
-    let mut lines = Lines::new(file, 0);
+    let mut lines = Lines::new(file, 0, HEADER_READ_BYTES);
     let line = lines.next().map_err(|error| StoreError::Failed(format!("{path}: {error}")))?;
     let Some(line) = line.filter(|line| line.whole) else { return Ok(None) };
     let end = line.bytes.len() as u64 + 1;

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -26,10 +25,11 @@ const THREAD_IDLE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Syncable {
     pub(super) file: File,
-    /// Directories that must be synced with the first sync: the log was just made.
-    fresh: Mutex<Vec<PathBuf>>,
-    /// Events appended, counted from the log's start.
-    appended: AtomicU64,
+    /// Directories that must be synced with the first sync, since the log was just made. They are open already, so that
+    /// a lack of descriptors can't be taken for a failed disk.
+    fresh: Mutex<Vec<File>>,
+    /// Lines written, counted from the log's start; the header is the first.
+    written: AtomicU64,
     /// Of these, those on stable storage.
     durable: AtomicU64,
     waiting: Mutex<Waiting>,
@@ -37,33 +37,46 @@ pub(super) struct Syncable {
 
 #[derive(Debug, Default)]
 struct Waiting {
+    /// In line for a sync, or in one: a log is in one thread's hands at a time. The kernel tells a failed write-back
+    /// once, so of two at once one might acknowledge what the other has heard to be lost.
     queued: bool,
+    /// Somebody asked for a sync since the one under way began.
+    again: bool,
     waiters: Vec<(u64, oneshot::Sender<Result<(), StoreError>>)>,
 }
 
 impl Syncable {
     /// A log of which nothing is known to be on stable storage: a killed daemon may have left it in the page cache.
-    pub(super) fn new(file: File, appended: u64, fresh: Vec<PathBuf>) -> Self {
+    pub(super) fn new(file: File, events: u64, fresh: Vec<File>) -> Self {
         Self {
             file,
             fresh: Mutex::new(fresh),
-            appended: AtomicU64::new(appended),
+            written: AtomicU64::new(events + 1),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
         }
     }
 
     /// Events on stable storage, counted from the log's start.
-    pub(super) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+    pub(super) fn durable_events(&self) -> u64 {
+        self.durable().saturating_sub(1)
     }
 
-    pub(super) fn set_appended(&self, count: u64) {
-        self.appended.store(count, Ordering::Release);
+    /// Says how many events there are now.
+    pub(super) fn set_events(&self, events: u64) {
+        self.written.store(events + 1, Ordering::Release);
     }
 
     pub(super) fn is_dirty(&self) -> bool {
-        self.durable() < self.appended.load(Ordering::Acquire)
+        self.durable() < self.written()
+    }
+
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -122,7 +135,7 @@ impl Syncer {
         if let Some(reason) = self.failure() {
             return Box::pin(std::future::ready(Err(StoreError::Failed(reason))));
         }
-        let target = log.appended.load(Ordering::Acquire);
+        let target = log.written();
         if log.durable() >= target {
             return Box::pin(std::future::ready(Ok(())));
         }
@@ -136,8 +149,12 @@ impl Syncer {
 
     /// Puts a log in line for a sync.
     pub(super) fn enqueue(self: &Arc<Self>, log: &Arc<Syncable>) {
-        if std::mem::replace(&mut log.lock().queued, true) {
-            return;
+        {
+            let mut waiting = log.lock();
+            waiting.again = true;
+            if std::mem::replace(&mut waiting.queued, true) {
+                return;
+            }
         }
         let mut queue = self.lock();
         queue.logs.push_back(log.clone());
@@ -165,38 +182,42 @@ impl Syncer {
             drop(queue);
             self.fail(format!("no thread to sync with: {error}"));
             for log in &logs {
-                self.release(log, 0);
+                self.release(log);
             }
         }
     }
 
     fn run(&self) {
         while let Some(log) = self.next() {
-            log.lock().queued = false;
-            let target = log.appended.load(Ordering::Acquire);
+            log.lock().again = false;
+            let target = log.written();
             if self.failure().is_none() && log.durable() < target {
                 match self.sync(&log) {
                     Ok(()) => log.durable.store(target, Ordering::Release),
                     Err(error) => self.fail(format!("sync: {error}")),
                 }
             }
-            self.release(&log, log.durable());
+            self.release(&log);
+            let mut waiting = log.lock();
+            waiting.queued = waiting.again;
+            let again = waiting.queued;
+            drop(waiting);
+            if again {
+                // This thread comes for it next, if no other does.
+                self.lock().logs.push_back(log);
+            }
         }
     }
 
     fn sync(&self, log: &Syncable) -> std::io::Result<()> {
         self.disk.sync(&log.file)?;
         let mut fresh = log.fresh.lock().unwrap_or_else(PoisonError::into_inner);
-        for directory in fresh.iter() {
-            self.disk.sync(&File::open(directory)?)?;
-        }
-        fresh.clear();
-        Ok(())
+        fresh.drain(..).try_for_each(|directory| self.disk.sync(&directory))
     }
 
-    /// Answers those whose events are durable, or everybody when storage has failed.
-    fn release(&self, log: &Syncable, durable: u64) {
-        let failure = self.failure();
+    /// Answers those whose lines are durable, or everybody when storage has failed.
+    fn release(&self, log: &Syncable) {
+        let (failure, durable) = (self.failure(), log.durable());
         let mut waiting = log.lock();
         let waiters = std::mem::take(&mut waiting.waiters);
         for (target, done) in waiters {
