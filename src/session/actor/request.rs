@@ -45,11 +45,12 @@ impl Actor {
 
     async fn prompt(&mut self, new: &NewSession, request: PromptRequest, answers: PromptAnswers) {
         let was_open = self.open.is_some();
-        match self.judge(new, &request).await {
+        let verdict = self.judge(new, &request).await;
+        let before = if was_open { self.last() } else { self.feed.loaded_at() };
+        match verdict {
             Err(error) => answers.refuse(&error),
-            Ok(Verdict::Repeat(keyed)) => self.repeat(&keyed, answers),
+            Ok(Verdict::Repeat(keyed)) => self.repeat(before, &keyed, answers),
             Ok(Verdict::Insert { message_id, event }) => {
-                let before = if was_open { self.last() } else { self.feed.loaded_at() };
                 if let Err(error) = self.ensure_log().await {
                     return answers.refuse(&error);
                 }
@@ -106,9 +107,15 @@ impl Actor {
         }
     }
 
-    /// Answers a prompt whose key is known with the first one's outcome, now or when it is there.
-    fn repeat(&mut self, keyed: &Keyed, answers: PromptAnswers) {
-        let accepted = Accepted { message_id: keyed.message_id.clone(), first_seq: None, after: Vec::new() };
+    /// Answers a prompt whose key is known with the first one's outcome, now or when it is there. One that was found in
+    /// the log waits for a prompt to come, and its repeat is one.
+    fn repeat(&mut self, before: Option<Seq>, keyed: &Keyed, answers: PromptAnswers) {
+        let woken = if keyed.outcome.is_none() { self.wake_recovered() } else { Ok(false) };
+        let first_seq = match woken {
+            Ok(woken) => woken.then(|| Seq::following(before)),
+            Err(error) => return answers.refuse(&error),
+        };
+        let accepted = Accepted { message_id: keyed.message_id.clone(), first_seq, after: Vec::new() };
         let _ = answers.accepted.send(Ok(accepted));
         self.barrier(Reached::Durable(answers.durable));
         match &keyed.outcome {
@@ -122,6 +129,17 @@ impl Actor {
             }
             None => self.waiters.for_prompt(keyed.message_id.clone(), answers.settled),
         }
+    }
+
+    /// Starts the turn of the first prompt that waits, if none runs. Says whether it did.
+    fn wake_recovered(&mut self) -> Result<bool, SessionError> {
+        let Some(open) = self.open.as_ref().filter(|open| open.state.turn.is_none()) else {
+            return Ok(false);
+        };
+        let Some(events) = open.state.decide_next_turn() else { return Ok(false) };
+        self.append(events.into_iter().map(FactEvent::from).collect())?;
+        self.start_turn();
+        Ok(true)
     }
 
     fn last(&self) -> Option<Seq> {

@@ -224,3 +224,30 @@ async fn a_key_is_known_in_the_next_life_and_starts_nothing_again() {
         end(daemon, peer, true).await;
     }
 }
+
+/// The repeat waited for a turn that waited for a prompt, for ever.
+#[tokio::test]
+async fn the_repeat_of_a_prompt_that_waits_in_the_log_is_the_prompt_that_it_waits_for() {
+    let home = Home::new();
+    home.scripted(&[STALL, ANSWER], "");
+    let (daemon, mut peer) = start(&home).await;
+    peer.send_prompt("s", "stall").await;
+    peer.event("assistant/chunk").await;
+    peer.take_aside();
+    let mut keyed = queued("s", "once");
+    keyed["idempotencyKey"] = json!("key");
+    peer.send("session/prompt", keyed.clone()).await;
+    let inserted = peer.event("agent/inbox/spliced").await;
+    end(daemon, peer, false).await;
+
+    let (daemon, mut peer) = start(&home).await;
+    let outcome = peer.call("session/prompt", keyed).await;
+    assert_eq!(outcome["messageId"], inserted["event"]["data"]["inserted"][0]["id"]);
+    assert_eq!(outcome["status"], "ok");
+    let told = seen(&mut peer, "s");
+    assert_eq!(told[0]["type"], "session/opened", "from the first event of this request on");
+    assert_eq!(told.last().unwrap()["type"], "turn/end");
+    let all = read_all(&mut peer, "s").await;
+    assert_eq!(prompts_run(&all), ["stall", "once"]);
+    end(daemon, peer, true).await;
+}
