@@ -4,6 +4,7 @@ mod cli_daemon;
 mod cli_model;
 mod cli_prompt;
 mod cli_reach;
+mod crash;
 mod lifecycle;
 mod model_server;
 mod sessions;
