@@ -6,6 +6,7 @@
 mod capture;
 mod environment;
 mod group;
+pub mod inherited;
 pub mod lock;
 mod nofile;
 mod run;

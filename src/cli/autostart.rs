@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::discover::{self, Found, Search};
 use super::{Failure, Globals, exit, refusal, tell};
 use crate::config::{Config, Environment, Loaded};
+use crate::process::inherited;
 
 /// A daemon that a client has started ends after so long without clients and turns.
 const IDLE_EXIT: &str = "15m";
@@ -154,6 +155,9 @@ fn spawn(globals: &Globals, loaded: &Loaded, log: &Path) -> Result<Child, Failur
     }
     command.env_clear().envs(environment(&globals.environment, &loaded.config));
     command.current_dir(&loaded.paths.data_dir).stdin(Stdio::null()).stdout(output).stderr(errors);
+    if let Err(error) = inherited::keep_from_children() {
+        tracing::debug!(%error, "the daemon may get descriptors of the shell");
+    }
     command.spawn().map_err(|error| cannot(&program, &error))
 }
 

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::reach;
 use super::{Failure, Globals, exit, human, output, refusal};
+use crate::config::Loaded;
 use crate::protocol::{ConnectionState, Empty, Method, Phase, StatusResult};
 
 /// Arguments of `dshd status`.
@@ -34,9 +35,10 @@ struct Document<'a> {
 }
 
 pub(super) async fn run(args: StatusArgs, globals: &Globals) -> Result<u8, Failure> {
+    let loaded = globals.load()?;
     let deadline = Instant::now() + args.wait.unwrap_or_default();
     let status = loop {
-        let asked = ask(globals).await;
+        let asked = ask(globals, &loaded).await;
         let is_ready = asked.as_ref().is_ok_and(|status| status.phase == Phase::Ready);
         if is_ready || args.wait.is_none() || Instant::now() >= deadline {
             break asked?;
@@ -52,9 +54,8 @@ pub(super) async fn run(args: StatusArgs, globals: &Globals) -> Result<u8, Failu
     Ok(if is_well { exit::OK } else { exit::REFUSED })
 }
 
-async fn ask(globals: &Globals) -> Result<StatusResult, Failure> {
-    let loaded = globals.load()?;
-    let reached = reach::viewer(globals, &loaded).await.map_err(|failure| {
+async fn ask(globals: &Globals, loaded: &Loaded) -> Result<StatusResult, Failure> {
+    let reached = reach::viewer(globals, loaded).await.map_err(|failure| {
         let code = if failure.kind == refusal::NO_DAEMON { exit::NO_DAEMON } else { failure.code };
         Failure { code, ..failure }
     })?;

@@ -1,8 +1,9 @@
-//! The two calls whose safety the compiler can't check. The one place of the program with unsafe code.
+//! The three calls whose safety the compiler can't check. The one place of the program with unsafe code.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -29,4 +30,13 @@ pub(super) fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // its registration before it drops it.
     let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     watched.map_err(Into::into)
+}
+
+/// Marks a descriptor, by its number, to be closed in programs that are started from here on.
+#[expect(unsafe_code, reason = "descriptors that were inherited have no owner in this program")]
+pub(super) fn close_on_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the borrow ends with the call. Were the descriptor closed meanwhile, the call would fail; were its number
+    // given to another, that one would be marked, as all that this program opens are already.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(Into::into)
 }

@@ -1,10 +1,11 @@
 //! The commands and the daemon together: first run, auto-start, sessions, stopping.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::Value;
 
-use crate::support::{Daemon, Home, Peer, Ran, finish};
+use crate::support::{Daemon, Home, Peer, Ran, finish, within};
 
 /// The id of the newest session.
 async fn newest(home: &Home) -> String {
@@ -60,6 +61,25 @@ async fn a_started_daemon_has_a_session_of_its_own() {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let session = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap();
     assert_eq!(session, pid.to_string());
+}
+
+#[tokio::test]
+async fn a_started_daemon_keeps_nothing_of_the_shell_open() {
+    // A test runner that waits for the end of a pipe it gave to its tests would wait for the daemon.
+    let home = Home::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", &format!("exec {} prompt -q hi 3>&0 0</dev/null", env!("CARGO_BIN_EXE_dshd"))]);
+    for (name, value) in home.dshd(["prompt"]).as_std().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.current_dir(home.work()).stdin(writer).stdout(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    drop(command);
+    within("the command", child.wait_with_output()).await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || std::io::Read::read(&mut reader, &mut [0]).unwrap());
+    assert_eq!(within("the pipe's end", ended).await.unwrap(), 0);
+    assert!(home.daemon_file().is_some());
 }
 
 #[tokio::test]
@@ -284,4 +304,34 @@ async fn over_tcp_a_prompt_needs_a_token() {
     let file = home.path("token");
     let args = ["prompt", "--connect", &address, "--token-file", file.to_str().unwrap(), "hi"];
     home.run(args).await.expect_code(0);
+}
+
+#[tokio::test]
+async fn an_ssh_address_runs_connect_over_there() {
+    let daemon = Daemon::start();
+    let home = daemon.home();
+    let bin = home.path("bin");
+    fs::create_dir(&bin).unwrap();
+    let script =
+        format!("#!/bin/sh\necho \"$@\" > \"$HOME/args\"\nexec {} connect\n", env!("CARGO_BIN_EXE_dshd"));
+    fs::write(bin.join("ssh"), script).unwrap();
+    fs::set_permissions(bin.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = home.dshd(["--connect", "ssh:me@far", "prompt", "hi"]);
+    command.env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let ran = finish(command, b"").await.expect_code(0);
+    assert!(ran.stdout.contains("no model was called"), "{}", ran.stdout);
+    assert_eq!(fs::read_to_string(home.path("home/args")).unwrap(), "-T -- me@far dshd connect\n");
+}
+
+#[tokio::test]
+async fn racing_commands_that_replace_a_daemon_get_one_new_one() {
+    let home = Home::new();
+    home.run(["prompt", "-q", "hi"]).await.expect_code(0);
+    let first = pid(&home);
+    let prompts = (0..3).map(|_| prompt_with_key(&home));
+    for ran in futures_util::future::join_all(prompts).await {
+        assert!(!ran.stdout.contains("no model was called"), "{}", ran.stdout);
+        ran.expect_code(1);
+    }
+    assert_ne!(pid(&home), first);
 }

@@ -17,7 +17,7 @@ use crate::provider::registry::Providers;
 use crate::provider::{BlockKind, ChunkSink, Enough, ModelRequest};
 
 /// The longest wait for one model, unless `--timeout` says another.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Room for a word, and for the thoughts before it.
 const TOKENS_MAX: u64 = 2048;

@@ -7,12 +7,15 @@ use tokio::time::{Instant, sleep};
 
 use super::super::discover::{DaemonFile, is_held};
 use super::super::reach::Reached;
-use super::super::{Failure, Globals, autostart, exit};
+use super::super::{Failure, Globals, autostart, exit, human};
 use super::{PromptArgs, outcome};
 use crate::config::Loaded;
 use crate::protocol::{DrainParams, Empty, Method, StatusResult};
 
-/// An idle daemon ends within this.
+/// A turn that has begun since we looked may take so long.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(7);
+
+/// The daemon ends within this.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often to look whether it has.
@@ -33,15 +36,23 @@ pub(super) async fn is_due(reached: &Reached, args: &PromptArgs, globals: &Globa
     status.is_ok_and(|status| status.counts.turns_running == 0 && status.counts.connections <= 1)
 }
 
-/// Stops it and waits until it is gone.
+/// Stops it and waits until it is gone. Another command may have begun the same, or even have started the next one.
 ///
 /// # Errors
 /// When it refuses, or does not end.
 pub(super) async fn stop(reached: Reached, loaded: &Loaded) -> Result<(), Failure> {
-    let Empty {} = reached.call(Method::Drain, &DrainParams { deadline_ms: Some(0) }).await?;
+    let data_dir = &loaded.paths.data_dir;
+    let pid = || DaemonFile::read(data_dir).map(|file| file.pid);
+    let old = pid();
+    let params = DrainParams { deadline_ms: Some(human::whole_ms(DRAIN_TIMEOUT)) };
+    match reached.call::<_, Empty>(Method::Drain, &params).await {
+        Ok(Empty {}) => {}
+        Err(failure) if ["shutting_down", "connection_lost"].contains(&&*failure.kind) => {}
+        Err(failure) => return Err(failure),
+    }
     drop(reached);
     let deadline = Instant::now() + END_TIMEOUT;
-    while is_held(&loaded.paths.data_dir) {
+    while is_held(data_dir) && pid().is_none_or(|pid| Some(pid) == old) {
         if Instant::now() >= deadline {
             let message = "the daemon that should be replaced does not end";
             return Err(Failure::new(exit::UNREACHABLE, "unresponsive", message).with_help("dshd stop"));

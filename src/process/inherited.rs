@@ -1,0 +1,27 @@
+//! Descriptors that this process was started with, beyond stdin, stdout and stderr. A program that outlives it must not get
+//! them: who started it may wait for their end (make, bats, a pipe of the shell).
+
+use std::io;
+use std::os::fd::RawFd;
+
+use super::unchecked;
+
+/// Descriptors that every program has.
+const STANDARD: RawFd = 3;
+
+/// Keeps all but the standard descriptors from programs that are started from here on.
+///
+/// # Errors
+/// When the system does not say which descriptors are open.
+pub fn keep_from_children() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some(fd) = number.filter(|fd| *fd >= STANDARD)
+            && let Err(error) = unchecked::close_on_exec(fd)
+        {
+            // The descriptor that this very listing had is closed by now.
+            tracing::debug!(fd, %error, "not kept from children");
+        }
+    }
+    Ok(())
+}
