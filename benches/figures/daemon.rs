@@ -47,6 +47,7 @@ impl Daemon {
             .env("DSHD_DEFAULT_PROVIDER", "bench")
             .env("DSHD_DEFAULT_MODEL", "bench-model")
             .env("DSHD_LOG__LEVEL", "warn")
+            .env("DSHD_LIMITS__CONNECTIONS_PER_UID", "1024")
             .args(["serve", "--data-dir"])
             .arg(home.join("data"))
             .arg("--listen")

@@ -9,7 +9,6 @@
     clippy::print_stdout,
     clippy::disallowed_types,
     clippy::disallowed_methods,
-    missing_docs,
     reason = "a bench measures real time, prints its result, and ends loudly when the machine fails it"
 )]
 
