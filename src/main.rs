@@ -31,7 +31,10 @@ fn run(invocation: Invocation) -> Result<u8, Failure> {
         return run_daemon(command, &globals);
     }
     let _telemetry = telemetry::for_client(globals.args.verbose, &globals.environment);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_runtime)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| no_runtime(&error))?;
     let outcome = runtime.block_on(cli::run(command, &globals));
     // A blocking read of stdin may never return.
     runtime.shutdown_background();
@@ -44,13 +47,16 @@ fn run_daemon(command: cli::Command, globals: &Globals) -> Result<u8, Failure> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(no_runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| no_runtime(&error))?;
     let outcome = runtime.block_on(cli::run_daemon(command, loaded, globals));
     // The daemon has waited for what it started; a blocking read of stdin may never return.
     runtime.shutdown_background();
     outcome
 }
 
-fn no_runtime(error: std::io::Error) -> Failure {
+fn no_runtime(error: &std::io::Error) -> Failure {
     Failure::new(exit::BUG, "internal", format!("cannot start the asynchronous runtime: {error}"))
 }

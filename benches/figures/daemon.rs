@@ -106,7 +106,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(stream: UnixStream) -> Self {
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let reader = BufReader::with_capacity(1 << 16, stream.try_clone().unwrap());
         Self { stream, reader, next_id: 0, line: String::new() }
     }

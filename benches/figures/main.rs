@@ -7,6 +7,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::print_stdout,
+    clippy::cast_precision_loss,
     clippy::disallowed_types,
     clippy::disallowed_methods,
     reason = "a bench measures real time, prints its result, and ends loudly when the machine fails it"

@@ -60,7 +60,6 @@ fn delays_of(line: &str) -> Vec<f64> {
     let Some((_, text)) = line.split_once("\"type\":\"text-delta\"") else { return Vec::new() };
     let Some((_, text)) = text.split_once("\"text\":\"") else { return Vec::new() };
     let stamps = text.split([' ', '"']).map_while(|stamp| stamp.parse::<u128>().ok());
-    #[expect(clippy::cast_precision_loss, reason = "a delay, not a time")]
     stamps.map(|stamp| now.saturating_sub(stamp) as f64 / 1e6).collect()
 }
 

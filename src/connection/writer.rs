@@ -226,7 +226,7 @@ mod tests {
             let mut byte = [0];
             while theirs.read(&mut byte).await.unwrap() > 0 {
                 read.push(byte[0]);
-                tokio::time::sleep(LIMIT - Duration::from_millis(1)).await;
+                tokio::time::sleep(LIMIT.saturating_sub(Duration::from_millis(1))).await;
             }
             read
         };

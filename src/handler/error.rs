@@ -79,6 +79,7 @@ mod tests {
     use crate::session::Position;
 
     #[track_caller]
+    #[expect(clippy::needless_pass_by_value, reason = "a literal at each call")]
     fn check(error: impl Into<RpcError>, expected: serde_json::Value) {
         let line = rpc::response::<()>(None, Err(&error.into()));
         let value: serde_json::Value = serde_json::from_slice(&line).unwrap();

@@ -35,6 +35,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each with a waiter of its own")]
 struct State {
     buffer: Vec<u8>,
     /// Inbound: how much of `buffer` the task has read.

@@ -129,7 +129,10 @@ impl Reply {
 
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.head.push_str(&format!("{name}: {value}\r\n"));
+        self.head += name;
+        self.head += ": ";
+        self.head += value;
+        self.head += "\r\n";
         self
     }
 
@@ -392,9 +395,8 @@ async fn write_live(stream: &mut TcpStream, mut receiver: mpsc::Receiver<Told>, 
                     }
                 }
                 Some(Told::End) => return stream.write_all(b"0\r\n\r\n").await.ok(),
-                Some(Told::Close) => return None,
                 Some(Told::Reset) => return reset(stream),
-                None => return None,
+                Some(Told::Close) | None => return None,
             },
             // The client sends nothing in mid-answer: whatever this returns, it has gone.
             _ = stream.read(&mut byte) => {

@@ -29,7 +29,9 @@ pub(crate) fn within<F: Future>(what: &str, future: F) -> impl Future<Output = F
     async move {
         match tokio::time::timeout(PATIENCE, future).await {
             Ok(output) => output,
-            Err(_) => panic!("{what}: nothing within {PATIENCE:?} ({caller})"),
+            Err(tokio::time::error::Elapsed { .. }) => {
+                panic!("{what}: nothing within {PATIENCE:?} ({caller})")
+            }
         }
     }
 }

@@ -137,7 +137,7 @@ async fn a_command_may_finish_in_its_own_way_when_asked_to_end() {
         format!("trap 'echo saved; exit 7' TERM; echo $$ > {}; while :; do sleep 0.01; done", file.display());
     let cancel = CancellationToken::new();
     let job = Job { grace: SOON, ..job(&command, directory.path()) };
-    let (finished, _) = tokio::join!(finish(job, &cancel), async {
+    let (finished, ()) = tokio::join!(finish(job, &cancel), async {
         pids(&file, 1).await;
         cancel.cancel();
     });

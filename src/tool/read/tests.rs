@@ -95,7 +95,7 @@ async fn lines_are_those_of_the_file_however_they_end() {
 #[tokio::test]
 async fn offset_and_limit_choose_the_window_and_the_rest_is_told() {
     let bench = bench();
-    let text: String = (1..=10).map(|n| format!("line {n}\n")).collect();
+    let text = (1..=10).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n") + "\n";
     fs::write(bench.path("f"), text).unwrap();
     let read = async |offset: u64, limit: u64| {
         bench.call(serde_json::json!({ "file_path": "f", "offset": offset, "limit": limit })).await

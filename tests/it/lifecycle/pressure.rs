@@ -95,7 +95,7 @@ async fn at_the_highest_log_level_stdout_carries_frames_alone() {
         json!({ "jsonrpc": "2.0", "id": 3, "method": "session/wait", "params": { "sessionId": "s" } }),
         json!("not a request"),
     ];
-    let input: String = input.iter().map(|line| format!("{line}\n")).collect();
+    let input = input.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n") + "\n";
     let ran = crate::support::finish(command, input.as_bytes()).await.expect_code(0);
     let frames = ran.json_lines();
     for id in 1..=3 {

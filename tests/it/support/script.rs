@@ -14,8 +14,9 @@ impl Home {
         let script = self.path("script.jsonl");
         fs::write(&script, lines.join("\n")).unwrap();
         self.configure(&format!(
-            "default_provider = \"scripted\"\n\n[providers.scripted]\nkind = \"scripted\"\nscript = {script:?}\n\
-             retry_base = \"10ms\"\n\n{tables}\n"
+            "default_provider = \"scripted\"\n\n[providers.scripted]\nkind = \"scripted\"\nscript = {:?}\n\
+             retry_base = \"10ms\"\n\n{tables}\n",
+            script.to_str().unwrap()
         ));
     }
 
