@@ -10,31 +10,16 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::config::Config;
 use crate::event::{MessageId, SessionId};
 use crate::provider::registry::{Providers, Route};
-use crate::session::feed::{Framing, SharedFeed};
+pub use crate::session::Parts;
+use crate::session::feed::SharedFeed;
 use crate::session::registry::Shared;
 use crate::session::{
     Answer, Cancelled, CloseCause, Command, NewSession, Position, PromptAnswers, PromptRequest, PromptTicket,
     SessionError, Status,
 };
-use crate::shutdown::Scope;
-use crate::store::{SessionStore, Summary};
-
-/// What the runtime is made of.
-pub struct Parts {
-    /// Where sessions live.
-    pub store: Arc<dyn SessionStore>,
-    /// The configuration in force; read at use, so that a reload applies.
-    pub config: watch::Receiver<Arc<Config>>,
-    /// How events become lines.
-    pub framing: Framing,
-    /// Where its tasks run.
-    pub scope: Scope,
-    /// The models.
-    pub providers: Providers,
-}
+use crate::store::Summary;
 
 /// A session in a list.
 #[derive(Clone, Debug)]

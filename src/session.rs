@@ -19,6 +19,8 @@ mod mailbox;
 pub(crate) mod registry;
 mod state;
 
+pub use self::registry::Parts;
+
 pub(crate) use self::actor::session_error;
 pub(crate) use self::mailbox::{Command, PromptAnswers};
 pub(crate) use self::state::QueueFold;

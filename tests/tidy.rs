@@ -6,6 +6,7 @@
     reason = "a test that can't read its own repository has failed"
 )]
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +121,17 @@ fn files_are_of_a_readable_size_and_say_what_they_are_for() {
 #[test]
 fn main_reads_as_a_checklist() {
     assert!(read("src/main.rs").lines().count() <= 120);
+}
+
+#[test]
+fn every_method_is_in_the_protocol_page() {
+    let page = read("docs/protocol.md");
+    let missing: BTreeSet<&str> = dshd::protocol::Method::ALL
+        .iter()
+        .map(|method| method.name())
+        .filter(|name| !page.contains(&format!("`{name}`")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[test]

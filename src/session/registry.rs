@@ -19,6 +19,20 @@ use crate::store::SessionStore;
 use crate::tool::Tools;
 use crate::turn::now_ms;
 
+/// What all sessions are made with.
+pub struct Parts {
+    /// Where sessions live.
+    pub store: Arc<dyn SessionStore>,
+    /// The configuration in force; read at use, so that a reload applies.
+    pub config: watch::Receiver<Arc<Config>>,
+    /// How events become lines.
+    pub framing: Framing,
+    /// Where its tasks run.
+    pub scope: Scope,
+    /// The models.
+    pub providers: Providers,
+}
+
 /// What all sessions share.
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn SessionStore>,
@@ -51,7 +65,7 @@ struct Live {
 }
 
 impl Shared {
-    pub(crate) fn new(parts: crate::runtime::Parts) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         let tools = Tools::new(&parts.config.borrow());
         Self {
             store: parts.store,
