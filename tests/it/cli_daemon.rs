@@ -322,16 +322,3 @@ async fn an_ssh_address_runs_connect_over_there() {
     assert!(ran.stdout.contains("no model was called"), "{}", ran.stdout);
     assert_eq!(fs::read_to_string(home.path("home/args")).unwrap(), "-T -- me@far dshd connect\n");
 }
-
-#[tokio::test]
-async fn racing_commands_that_replace_a_daemon_get_one_new_one() {
-    let home = Home::new();
-    home.run(["prompt", "-q", "hi"]).await.expect_code(0);
-    let first = pid(&home);
-    let prompts = (0..3).map(|_| prompt_with_key(&home));
-    for ran in futures_util::future::join_all(prompts).await {
-        assert!(!ran.stdout.contains("no model was called"), "{}", ran.stdout);
-        ran.expect_code(1);
-    }
-    assert_ne!(pid(&home), first);
-}
