@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -62,7 +62,6 @@ pub(crate) struct DaemonFile {
 /// A line of `daemon.json`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Listener {
-    pub(crate) kind: String,
     pub(crate) address: String,
 }
 
@@ -181,12 +180,5 @@ impl Drop for Inner {
         if let Some(pid) = rustix::process::Pid::from_raw(daemon.pid) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
-    }
-}
-
-/// The path of a Unix listener.
-impl Listener {
-    pub(crate) fn unix_path(&self) -> Option<&Path> {
-        self.address.strip_prefix("unix:").map(Path::new)
     }
 }
