@@ -113,11 +113,16 @@ impl Outbound {
         self.notice(line).await
     }
 
-    /// Queues a notice (a status, an end) as soon as the reserve has room.
+    /// Queues a notice (a status, an end) as soon as there is room: of the reserve, or what else is free at once.
     pub(crate) async fn notice(&self, line: impl Into<Bytes>) -> Result<(), Closed> {
         let line = line.into();
         let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX).min(RESERVE_BYTES);
-        let room = take(&self.0.reserve, bytes).await?;
+        let kept = self.0.reserve.clone().try_acquire_many_owned(bytes);
+        let free = kept.or_else(|_| self.0.room.clone().try_acquire_many_owned(bytes));
+        let room = match free {
+            Ok(permit) => Room { _permit: permit },
+            Err(_) => take(&self.0.reserve, bytes).await?,
+        };
         self.push(line, room, None)
     }
 
