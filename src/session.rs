@@ -210,7 +210,7 @@ pub enum SessionError {
         message_id: Option<MessageId>,
     },
     /// The disk failed.
-    #[error("storage failed, the daemon only reads from here on: {0}")]
+    #[error("storage failed: {0}")]
     StorageFailed(String),
     /// The route does not exist or lacks its key.
     #[error("{0}")]
