@@ -7,14 +7,27 @@
     reason = "a test that can't go on has failed, and says where"
 )]
 
+mod cancel;
 mod cli_daemon;
 mod cli_model;
 mod cli_prompt;
 mod cli_reach;
 mod crash;
+mod docs;
+mod errors;
+mod faults;
+mod framing;
+mod golden;
+mod initialize;
+mod keys;
 mod lifecycle;
 mod model_server;
+mod models;
+mod overlap;
+mod prompts;
 mod sessions;
+mod stage;
 mod stdio;
+mod strangers;
 mod support;
 mod unixsocket;
