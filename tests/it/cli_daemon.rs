@@ -322,3 +322,17 @@ async fn an_ssh_address_runs_connect_over_there() {
     assert!(ran.stdout.contains("no model was called"), "{}", ran.stdout);
     assert_eq!(fs::read_to_string(home.path("home/args")).unwrap(), "-T -- me@far dshd connect\n");
 }
+
+#[tokio::test]
+async fn a_daemon_that_was_killed_is_told_as_such_and_the_next_prompt_starts_another() {
+    let home = Home::new();
+    let daemon = Daemon::start_in(&home, [] as [&str; 0]);
+    home.run(["prompt", "-q", "-s", "s1", "before"]).await.expect_code(0);
+    let last = format!("died without cleaning up (socket there, nobody listens; last pid {})", daemon.pid());
+    daemon.kill().await;
+    let status = home.run(["status"]).await.expect_code(3);
+    assert!(status.stderr.contains(&last), "{}", status.stderr);
+    home.run(["prompt", "-q", "-c", "after"]).await.expect_code(0);
+    let log = home.run(["log", "s1", "--type", "user/message"]).await.expect_code(0).stdout;
+    assert!(log.contains("before") && log.contains("after"), "{log}");
+}
