@@ -11,8 +11,11 @@ use tokio_util::codec::Decoder;
 /// A byte order mark, skipped at the start of a line.
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
-/// A buffer larger than this is given back when it is empty.
+/// A buffer larger than this is given back.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// And one of this size takes its place: without any, what follows is read in pieces of 64 bytes, each a system call.
+const RENEWED_BYTES: usize = 8 * 1024;
 
 /// What a peer sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +54,7 @@ impl LineDecoder {
             };
             self.scanned = 0;
             let line = src.split_to(end + 1).freeze();
-            give_back(src);
+            give_back(src, end);
             if std::mem::take(&mut self.skipping) {
                 continue;
             }
@@ -67,8 +70,9 @@ impl LineDecoder {
         if self.skipping || over {
             let first = !std::mem::replace(&mut self.skipping, true);
             self.scanned = 0;
+            let skipped = src.len();
             src.clear();
-            give_back(src);
+            give_back(src, skipped);
             return first.then_some(Frame::TooLong);
         }
         self.scanned = src.len();
@@ -91,9 +95,13 @@ impl LineDecoder {
     }
 }
 
-fn give_back(src: &mut BytesMut) {
-    if src.is_empty() && src.capacity() > KEPT_BYTES_MAX {
-        *src = BytesMut::new();
+/// Lets go of memory that a line of `taken` bytes has made the buffer grow to. What is behind the line moves, unless it
+/// is longer.
+fn give_back(src: &mut BytesMut, taken: usize) {
+    if taken.max(src.capacity()) > KEPT_BYTES_MAX && src.len() <= taken {
+        let mut renewed = BytesMut::with_capacity(RENEWED_BYTES.max(src.len()));
+        renewed.extend_from_slice(src);
+        *src = renewed;
     }
 }
 
@@ -168,6 +176,22 @@ mod tests {
         buffer.extend_from_slice(b"\nok\n");
         assert_eq!(decoder.decode(&mut buffer).unwrap(), Some(line("ok")));
         assert_eq!(told, 1);
+    }
+
+    /// Without a buffer, what came after a long line was once read in pieces of 64 bytes.
+    #[test]
+    fn a_large_buffer_is_given_back_for_one_of_use() {
+        let large = vec![b'a'; 4 * KEPT_BYTES_MAX];
+        for (max, end) in [(100, &b""[..]), (100, b"\nnext"), (1 << 20, b"\n"), (1 << 20, b"\nnext")] {
+            let mut decoder = LineDecoder::new(max);
+            let mut buffer = BytesMut::with_capacity(large.len() + end.len());
+            buffer.extend_from_slice(&large);
+            buffer.extend_from_slice(end);
+            decoder.decode(&mut buffer).unwrap();
+            decoder.decode(&mut buffer).unwrap();
+            assert!((RENEWED_BYTES..=KEPT_BYTES_MAX).contains(&buffer.capacity()), "{}", buffer.capacity());
+            assert_eq!(buffer, end.strip_prefix(b"\n").unwrap_or_default());
+        }
     }
 
     #[test]
