@@ -113,7 +113,7 @@ async fn a_cancel_right_behind_its_prompt_never_overtakes_it() {
             // The model has no answer for any of them.
             let session = format!("s{}", round % 3);
             let ask =
-                json!({ "id": 100, "method": "session/prompt", "params": prompt(&session, "x", json!({})) });
+                json!({ "id": 100, "method": "session/prompt", "params": prompt(&session, "x", &json!({})) });
             let cancel = json!({ "id": 101, "method": "session/cancel", "params": { "sessionId": session } });
             peer.send_bytes(format!("{ask}\n{cancel}\n").as_bytes()).await;
             let cancelled = peer.reply(101).await;

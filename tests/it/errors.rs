@@ -36,7 +36,7 @@ async fn before_initialize_only_the_door_is_open() {
         let stage = Stage::over(transport).await;
         let mut peer = stage.connect().await;
         for (method, params) in [
-            ("session/prompt", prompt("s", "hello", json!({}))),
+            ("session/prompt", prompt("s", "hello", &json!({}))),
             ("session/create", json!({ "sessionId": "s", "cwd": stage.home.work() })),
             ("session/resume", json!({ "sessionId": "s" })),
             ("session/cancel", json!({ "sessionId": "s" })),
@@ -56,7 +56,7 @@ async fn before_initialize_only_the_door_is_open() {
             check(&mut peer, method, params, -32002, "not_initialized").await;
         }
         assert_eq!(peer.call("server/ping", json!({})).await, json!({}));
-        peer.initialize(stage.bind(json!({}))).await;
+        peer.initialize(stage.bind(&json!({}))).await;
         check(&mut peer, "session/read", json!({ "sessionId": "s" }), -32004, "session_not_found").await;
         leave(peer).await;
     }
@@ -87,13 +87,13 @@ async fn wrong_parameters_are_named_by_their_path() {
             "contentBlocks[0]",
         ),
         ("session/prompt", json!({ "sessionId": "s", "contentBlocks": "x" }), "contentBlocks"),
-        ("session/prompt", prompt("s", "x", json!({ "whenBusy": "later" })), "whenBusy"),
-        ("session/prompt", prompt("s", "x", json!({ "idempotencyKey": 7 })), "idempotencyKey"),
-        ("session/prompt", prompt("", "x", json!({})), "sessionId"),
-        ("session/prompt", prompt("a\u{0}b", "x", json!({})), "sessionId"),
-        ("session/prompt", prompt("a\nb", "x", json!({})), "sessionId"),
-        ("session/prompt", prompt(&"x".repeat(257), "x", json!({})), "sessionId"),
-        ("session/prompt", prompt(&"x".repeat(10_000), "x", json!({})), "sessionId"),
+        ("session/prompt", prompt("s", "x", &json!({ "whenBusy": "later" })), "whenBusy"),
+        ("session/prompt", prompt("s", "x", &json!({ "idempotencyKey": 7 })), "idempotencyKey"),
+        ("session/prompt", prompt("", "x", &json!({})), "sessionId"),
+        ("session/prompt", prompt("a\u{0}b", "x", &json!({})), "sessionId"),
+        ("session/prompt", prompt("a\nb", "x", &json!({})), "sessionId"),
+        ("session/prompt", prompt(&"x".repeat(257), "x", &json!({})), "sessionId"),
+        ("session/prompt", prompt(&"x".repeat(10_000), "x", &json!({})), "sessionId"),
         ("session/read", json!({ "sessionId": "s", "limit": 0 }), "limit"),
         ("session/read", json!({ "sessionId": "s", "limit": 1001 }), "limit"),
         ("session/read", json!({ "sessionId": "s", "since": -2 }), "since"),
@@ -149,7 +149,7 @@ async fn a_busy_session_names_the_prompt_that_runs() {
         let running = peer.prompt("s", "first").await["messageId"].take();
         stage.model.request().await;
         let data =
-            check(&mut peer, "session/prompt", prompt("s", "x", json!({})), -32005, "session_busy").await;
+            check(&mut peer, "session/prompt", prompt("s", "x", &json!({})), -32005, "session_busy").await;
         assert_eq!(data["sessionId"], "s");
         assert_eq!(data["messageId"], running);
         assert!(data["sinceMs"].as_u64().unwrap() > 1_600_000_000_000, "{data}");
@@ -168,7 +168,7 @@ async fn over_the_limit_of_requests_in_flight_a_client_is_told_when_to_come_back
     let mut peer = stage.peer().await;
     let first = peer.send_prompt("a", "x").await;
     let second = peer.send_prompt("b", "x").await;
-    let data = check(&mut peer, "session/prompt", prompt("c", "x", json!({})), -32001, "overloaded").await;
+    let data = check(&mut peer, "session/prompt", prompt("c", "x", &json!({})), -32001, "overloaded").await;
     assert!(data["retryAfterMs"].as_u64().unwrap() > 0);
     check(&mut peer, "session/list", json!({}), -32001, "overloaded").await;
     for (method, params) in [
@@ -232,10 +232,10 @@ async fn a_provider_that_is_unknown_or_lacks_its_key_is_unavailable_and_never_re
         let stage = Stage::over(transport).await;
         for provider in ["nobody", "deepseek-official"] {
             let mut peer = stage.connect().await;
-            let params = stage.bind(json!({ "provider": provider }));
+            let params = stage.bind(&json!({ "provider": provider }));
             check(&mut peer, "initialize", params, -32008, "provider_unavailable").await;
             // The handshake has not happened; a better one may follow.
-            peer.initialize(stage.bind(json!({}))).await;
+            peer.initialize(stage.bind(&json!({}))).await;
             let create = json!({ "provider": provider });
             check(&mut peer, "session/create", create, -32008, "provider_unavailable").await;
             leave(peer).await;
@@ -256,7 +256,7 @@ async fn limits_are_named_with_their_value() {
     peer.call("session/unsubscribe", json!({ "sessionId": "a" })).await;
     peer.call("session/create", json!({ "sessionId": "b" })).await;
 
-    let long = prompt("a", &"x".repeat(9000), json!({}));
+    let long = prompt("a", &"x".repeat(9000), &json!({}));
     let data = check(&mut peer, "session/prompt", long, -32009, "limit_exceeded").await;
     assert_eq!((&data["limit"], &data["max"]), (&json!("event_bytes"), &json!(8192)));
     leave(peer).await;
@@ -307,7 +307,7 @@ async fn sessions_in_memory_are_bounded_by_those_that_run() {
     peer.prompt("a", "x").await;
     peer.prompt("b", "x").await;
     let data =
-        check(&mut peer, "session/prompt", prompt("c", "x", json!({})), -32009, "limit_exceeded").await;
+        check(&mut peer, "session/prompt", prompt("c", "x", &json!({})), -32009, "limit_exceeded").await;
     assert_eq!((&data["limit"], &data["max"]), (&json!("loaded_sessions"), &json!(2)));
     peer.call("session/cancel", json!({ "sessionId": "a" })).await;
     stage.says(&["room"]);
@@ -358,7 +358,7 @@ async fn reserved_methods_are_refused_and_not_half_served() {
     for method in ["session/update", "session/delete", "session/blob", "session/approval/answer"] {
         check(&mut peer, method, json!({ "sessionId": "s" }), -32601, "unknown_method").await;
     }
-    let steer = prompt("s", "x", json!({ "whenBusy": "steer" }));
+    let steer = prompt("s", "x", &json!({ "whenBusy": "steer" }));
     check(&mut peer, "session/prompt", steer, -32602, "invalid_params").await;
     let image = json!({ "sessionId": "s", "contentBlocks": [{ "type": "image", "data": "AA==", "mimeType": "image/png" }] });
     check(&mut peer, "session/prompt", image, -32602, "invalid_params").await;

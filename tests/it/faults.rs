@@ -14,13 +14,13 @@ async fn a_session_that_another_process_writes_is_locked() {
     let stage = Stage::new().await;
     stage.says(&["from stdio"]);
     let mut holder = Peer::stdio(stage.home.dshd(["stdio"]));
-    holder.initialize(stage.bind(json!({}))).await;
+    holder.initialize(stage.bind(&json!({}))).await;
     let pid = holder.child().id().unwrap();
     assert_eq!(holder.prompt("s", "hello").await["status"], "ok");
     holder.take_aside();
     let mut peer = stage.peer().await;
     for (method, params) in
-        [("session/resume", json!({ "sessionId": "s" })), ("session/prompt", prompt("s", "x", json!({})))]
+        [("session/resume", json!({ "sessionId": "s" })), ("session/prompt", prompt("s", "x", &json!({})))]
     {
         let data = check(&mut peer, method, params, -32006, "session_locked").await;
         assert_eq!(data["pid"], pid, "{method}");
@@ -56,7 +56,7 @@ async fn a_log_that_is_damaged_in_the_middle_is_told_and_left_as_it_is() {
     stage.begin().await;
     let mut peer = stage.peer().await;
     for (method, params) in
-        [("session/resume", json!({ "sessionId": "s" })), ("session/prompt", prompt("s", "x", json!({})))]
+        [("session/resume", json!({ "sessionId": "s" })), ("session/prompt", prompt("s", "x", &json!({})))]
     {
         let data = check(&mut peer, method, params, -32007, "session_corrupt").await;
         assert_eq!(data["path"], json!(path));
@@ -134,7 +134,7 @@ async fn when_stopping_nothing_new_begins_and_a_queued_prompt_stays_for_the_next
     let mut peer = stage.peer().await;
     let running = peer.send_prompt("s", "first").await;
     stage.model.request().await;
-    let queued = peer.send("session/prompt", prompt("s", "second", json!({ "whenBusy": "queue" }))).await;
+    let queued = peer.send("session/prompt", prompt("s", "second", &json!({ "whenBusy": "queue" }))).await;
     let inserted =
         |message: &Value| message["params"]["event"]["data"]["inserted"][0]["content"][0]["text"] == "second";
     let second = peer.take(inserted).await["params"]["event"]["data"]["inserted"][0]["id"].take();
@@ -143,8 +143,8 @@ async fn when_stopping_nothing_new_begins_and_a_queued_prompt_stays_for_the_next
     assert_eq!(told["deadlineMs"], 30_000, "{told}");
     assert!((500..5000).contains(&told["reconnectAfterMs"].as_u64().unwrap()), "{told}");
     for (method, params) in [
-        ("session/prompt", prompt("s", "third", json!({ "whenBusy": "queue" }))),
-        ("session/prompt", prompt("new", "x", json!({}))),
+        ("session/prompt", prompt("s", "third", &json!({ "whenBusy": "queue" }))),
+        ("session/prompt", prompt("new", "x", &json!({}))),
         ("session/create", json!({ "sessionId": "new" })),
     ] {
         check(&mut peer, method, params, -32000, "shutting_down").await;

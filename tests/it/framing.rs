@@ -161,7 +161,7 @@ async fn notifications_and_responses_get_nothing_and_do_nothing() {
             r#"{"jsonrpc":"2.0","method":"server/drain"}"#.to_owned(),
             r#"{"jsonrpc":"2.0","method":"shutdown"}"#.to_owned(),
             r#"{"method":"session/read","params":7}"#.to_owned(),
-            json!({ "method": "session/prompt", "params": prompt("s", "hello", json!({})) }).to_string(),
+            json!({ "method": "session/prompt", "params": prompt("s", "hello", &json!({})) }).to_string(),
             r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned(),
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"x"}}"#.to_owned(),
             r#"{"id":null,"result":null}"#.to_owned(),
@@ -261,8 +261,9 @@ async fn the_end_of_input_is_a_half_close_and_a_last_line_needs_no_end() {
         let stage = Stage::over(transport).await;
         stage.says(&["hi"]);
         let mut peer = stage.connect().await;
-        let hello = json!({ "id": 100, "method": "initialize", "params": stage.bind(json!({})) });
-        let ask = json!({ "id": 101, "method": "session/prompt", "params": prompt("s", "hello", json!({})) });
+        let hello = json!({ "id": 100, "method": "initialize", "params": stage.bind(&json!({})) });
+        let ask =
+            json!({ "id": 101, "method": "session/prompt", "params": prompt("s", "hello", &json!({})) });
         peer.send_bytes(format!("{hello}\n{ask}").as_bytes()).await;
         peer.close_write().await;
         peer.reply(100).await;
@@ -280,7 +281,7 @@ async fn an_id_is_in_flight_once_on_a_connection() {
         let live = stage.live();
         let mut peer = stage.peer().await;
         let mut other = stage.peer().await;
-        let ask = json!({ "id": 70, "method": "session/prompt", "params": prompt("s", "hello", json!({})) });
+        let ask = json!({ "id": 70, "method": "session/prompt", "params": prompt("s", "hello", &json!({})) });
         peer.send_line(&ask.to_string()).await;
         stage.model.request().await;
         peer.send_line(r#"{"id":70,"method":"server/ping"}"#).await;

@@ -99,7 +99,8 @@ fn join(before: &mut Value, next: &Value) -> bool {
         let key = ["text", "arguments"].into_iter().find(|key| chunk.contains_key(*key))?;
         let text = chunk.remove(key)?.as_str()?.to_owned();
         // The first piece of a call has its name.
-        (chunk.remove("id"), chunk.remove("name"));
+        chunk.remove("id");
+        chunk.remove("name");
         Some((key, data, text))
     };
     match (parts(before), parts(next)) {
@@ -169,9 +170,9 @@ async fn a_simple_turn() {
         stage.model.push(chat::reply(&["echo: ", "hello"]));
         let mut peer = stage.connect().await;
         let mut record = Record::new(&stage);
-        record.send(&mut peer, 1001, "initialize", stage.bind(json!({}))).await;
+        record.send(&mut peer, 1001, "initialize", stage.bind(&json!({}))).await;
         record.until_reply(&mut peer, 1001).await;
-        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "hello", json!({}))).await;
+        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "hello", &json!({}))).await;
         record.until_reply(&mut peer, 1002).await;
         leave(peer).await;
         record.check("simple.jsonl");
@@ -187,10 +188,10 @@ async fn a_turn_with_a_tool() {
         let mut peer = stage.connect().await;
         let mut record = Record::new(&stage);
         record
-            .send(&mut peer, 1001, "initialize", stage.bind(json!({ "permissionMode": "full-access" })))
+            .send(&mut peer, 1001, "initialize", stage.bind(&json!({ "permissionMode": "full-access" })))
             .await;
         record.until_reply(&mut peer, 1001).await;
-        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "run it", json!({}))).await;
+        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "run it", &json!({}))).await;
         record.until_reply(&mut peer, 1002).await;
         leave(peer).await;
         record.check("tool-bash.jsonl");
@@ -205,14 +206,14 @@ async fn prompts_that_overlap() {
         stage.says(&["to the third"]);
         let mut peer = stage.connect().await;
         let mut record = Record::new(&stage);
-        record.send(&mut peer, 1001, "initialize", stage.bind(json!({}))).await;
+        record.send(&mut peer, 1001, "initialize", stage.bind(&json!({}))).await;
         record.until_reply(&mut peer, 1001).await;
-        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "first", json!({}))).await;
+        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "first", &json!({}))).await;
         record.until_event(&mut peer, "session/title").await;
-        record.send(&mut peer, 1003, "session/prompt", prompt("s1", "second", json!({}))).await;
+        record.send(&mut peer, 1003, "session/prompt", prompt("s1", "second", &json!({}))).await;
         record.until_reply(&mut peer, 1003).await;
         record
-            .send(&mut peer, 1004, "session/prompt", prompt("s1", "third", json!({ "whenBusy": "queue" })))
+            .send(&mut peer, 1004, "session/prompt", prompt("s1", "third", &json!({ "whenBusy": "queue" })))
             .await;
         record.until_event(&mut peer, "agent/inbox/spliced").await;
         record.send(&mut peer, 1005, "session/queue", json!({ "sessionId": "s1" })).await;
@@ -231,7 +232,9 @@ async fn prompts_that_overlap() {
         }
         replies.sort_by_key(|reply| reply["id"].as_u64());
         record.note("the replies, the first of which may come earlier");
-        replies.into_iter().for_each(|reply| record.take(reply));
+        for reply in replies {
+            record.take(reply);
+        }
         leave(peer).await;
         record.check("overlap.jsonl");
     }
@@ -245,13 +248,13 @@ async fn a_session_that_goes_on_after_a_restart() {
         let mut record = Record::new(&stage);
         for (turn, text) in [(1, "first"), (2, "second")] {
             let mut peer = stage.connect().await;
-            record.send(&mut peer, 1001, "initialize", stage.bind(json!({}))).await;
+            record.send(&mut peer, 1001, "initialize", stage.bind(&json!({}))).await;
             record.until_reply(&mut peer, 1001).await;
             if turn == 2 {
                 record.send(&mut peer, 1002, "session/resume", json!({ "sessionId": "s1" })).await;
                 record.until_reply(&mut peer, 1002).await;
             }
-            record.send(&mut peer, 1003, "session/prompt", prompt("s1", text, json!({}))).await;
+            record.send(&mut peer, 1003, "session/prompt", prompt("s1", text, &json!({}))).await;
             record.until_reply(&mut peer, 1003).await;
             leave(peer).await;
             if turn == 1 {

@@ -10,7 +10,7 @@ async fn a_handshake_says_what_answers_and_what_it_can_do() {
     for transport in TRANSPORTS {
         let stage = Stage::over(transport).await;
         let mut peer = stage.connect().await;
-        let hello = peer.initialize(stage.bind(json!({ "client": { "name": "it", "version": "1" } }))).await;
+        let hello = peer.initialize(stage.bind(&json!({ "client": { "name": "it", "version": "1" } }))).await;
         let server = json!({ "name": "deepseek-harness-sdk-runtime", "version": env!("CARGO_PKG_VERSION") });
         assert_eq!(hello["serverInfo"], server);
         assert_eq!(hello["protocolVersion"], 1);
@@ -51,7 +51,7 @@ async fn what_is_wrong_with_a_handshake_is_named_and_another_may_follow() {
             assert_eq!(error["data"]["path"], path, "{params}: {error}");
             assert!(!error["message"].as_str().unwrap().contains('\n'));
         }
-        peer.initialize(stage.bind(json!({ "maxTokens": 9_007_199_254_740_991_u64 }))).await;
+        peer.initialize(stage.bind(&json!({ "maxTokens": 9_007_199_254_740_991_u64 }))).await;
         leave(peer).await;
     }
 }
@@ -60,7 +60,7 @@ async fn what_is_wrong_with_a_handshake_is_named_and_another_may_follow() {
 async fn fields_that_clients_of_other_protocols_send_are_passed_over() {
     let stage = Stage::new().await;
     let mut peer = stage.connect().await;
-    peer.initialize(stage.bind(json!({ "protocolVersion": "2025-06-18", "capabilities": {} }))).await;
+    peer.initialize(stage.bind(&json!({ "protocolVersion": "2025-06-18", "capabilities": {} }))).await;
     leave(peer).await;
 }
 
@@ -71,7 +71,7 @@ async fn without_a_directory_one_may_look_but_make_no_session() {
     peer.initialize(json!({})).await;
     peer.call("session/list", json!({})).await;
     for (method, params) in [
-        ("session/prompt", prompt("s", "x", json!({}))),
+        ("session/prompt", prompt("s", "x", &json!({}))),
         ("session/create", json!({ "sessionId": "s" })),
         ("session/working-directory/get", json!({ "sessionId": "s" })),
     ] {

@@ -6,7 +6,7 @@ use crate::model_server::chat;
 use crate::stage::{Stage, TRANSPORTS, leave, prompt};
 
 fn keyed(text: &str) -> Value {
-    prompt("s", text, json!({ "idempotencyKey": "k1" }))
+    prompt("s", text, &json!({ "idempotencyKey": "k1" }))
 }
 
 #[tokio::test]
@@ -90,7 +90,7 @@ async fn a_retry_after_a_cut_is_not_a_second_prompt() {
     drop(peer);
     let mut peer = stage.peer().await;
     let retried = peer.send("session/prompt", keyed("x")).await;
-    let busy = peer.refused("session/prompt", prompt("s", "x", json!({}))).await;
+    let busy = peer.refused("session/prompt", prompt("s", "x", &json!({}))).await;
     assert_eq!(busy["data"]["kind"], "session_busy");
     live.send(chat::text("hi") + &chat::finish("stop")).await;
     live.end().await;

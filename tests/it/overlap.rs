@@ -25,7 +25,7 @@ async fn of_prompts_sent_at_once_on_one_connection_exactly_one_wins() {
             let session = format!("s{round}");
             let live = stage.live();
             let lines: String = (100..120)
-                .map(|id| json!({ "id": id, "method": "session/prompt", "params": prompt(&session, "x", json!({})) }).to_string() + "\n")
+                .map(|id| json!({ "id": id, "method": "session/prompt", "params": prompt(&session, "x", &json!({})) }).to_string() + "\n")
                 .collect();
             peer.send_bytes(lines.as_bytes()).await;
             let mut losers = Vec::new();
@@ -149,7 +149,7 @@ async fn queued_prompts_run_first_in_first_out_and_the_status_changes_twice() {
         ]);
         assert_eq!(queue["queued"], queued);
         // A prompt that will not queue is refused meanwhile.
-        let error = peer.refused("session/prompt", prompt("s", "no", json!({ "whenBusy": "reject" }))).await;
+        let error = peer.refused("session/prompt", prompt("s", "no", &json!({ "whenBusy": "reject" }))).await;
         assert_eq!(error["data"]["messageId"], messages[0]);
         stage.says(&["2", "3", "4"]);
         finish(&live).await;

@@ -141,7 +141,7 @@ async fn a_refused_prompt_subscribes_to_nothing() {
     let (mut a, mut b) = (stage.peer().await, stage.peer().await);
     let running = a.send_prompt("s", "x").await;
     stage.model.request().await;
-    let error = b.refused("session/prompt", prompt("s", "y", json!({}))).await;
+    let error = b.refused("session/prompt", prompt("s", "y", &json!({}))).await;
     assert_eq!(error["data"]["kind"], "session_busy");
     live.send(chat::text("hi") + &chat::finish("stop")).await;
     live.end().await;
@@ -277,7 +277,7 @@ async fn on_stdout_there_are_frames_and_nothing_else_however_much_is_logged() {
     let mut command = stage.home.dshd(["stdio"]);
     command.env("DSHD_LOG", "trace").stderr(std::process::Stdio::null());
     let mut peer = Peer::stdio(command);
-    peer.initialize(stage.bind(json!({}))).await;
+    peer.initialize(stage.bind(&json!({}))).await;
     let id = peer.send_prompt("s", "x").await;
     peer.reply(id).await;
     peer.take_aside();

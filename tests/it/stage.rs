@@ -2,6 +2,7 @@
 //! the three transports.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -58,7 +59,8 @@ impl Stage {
             model.url(),
             key.display(),
         ));
-        home.write_secret(&key, "sk-test");
+        fs::write(&key, "sk-test").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let mut stage = Self { model, home, transport, daemon: None, token: None };
         stage.begin().await;
         stage
@@ -137,12 +139,12 @@ impl Stage {
     /// A peer that has initialized itself in the workspace, with more parameters.
     pub(crate) async fn peer_with(&self, more: Value) -> Peer {
         let mut peer = self.connect().await;
-        peer.initialize(self.bind(more)).await;
+        peer.initialize(self.bind(&more)).await;
         peer
     }
 
     /// Parameters of `initialize`: the workspace and more.
-    pub(crate) fn bind(&self, more: Value) -> Value {
+    pub(crate) fn bind(&self, more: &Value) -> Value {
         let mut params = json!({ "cwd": self.home.work() });
         params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
         params
@@ -196,7 +198,7 @@ pub(crate) async fn leave(mut peer: Peer) {
 }
 
 /// A prompt's parameters.
-pub(crate) fn prompt(session: &str, text: &str, more: Value) -> Value {
+pub(crate) fn prompt(session: &str, text: &str, more: &Value) -> Value {
     let mut params = json!({ "sessionId": session, "contentBlocks": [{ "type": "text", "text": text }] });
     params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
     params

@@ -25,8 +25,8 @@ async fn a_web_page_that_posts_valid_lines_gets_no_byte_and_runs_nothing() {
     let lines = format!(
         "{}\n{}\n{}\n",
         json!({ "id": 1, "method": "authenticate", "params": { "token": stage.token() } }),
-        json!({ "id": 2, "method": "initialize", "params": stage.bind(json!({})) }),
-        json!({ "id": 3, "method": "session/prompt", "params": prompt("s", "hello", json!({})) }),
+        json!({ "id": 2, "method": "initialize", "params": stage.bind(&json!({})) }),
+        json!({ "id": 3, "method": "session/prompt", "params": prompt("s", "hello", &json!({})) }),
     );
     let head = format!(
         "POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://evil.example\r\nContent-Length: {}\r\n\r\n",
@@ -63,7 +63,7 @@ async fn what_is_no_request_is_closed_without_a_byte() {
 async fn the_first_request_must_be_authenticate_and_its_token_right() {
     let stage = stage().await;
     for (method, params) in [
-        ("initialize", stage.bind(json!({}))),
+        ("initialize", stage.bind(&json!({}))),
         ("server/ping", json!({})),
         ("server/drain", json!({})),
         ("nonsense", json!({})),
@@ -154,7 +154,7 @@ async fn a_peer_that_needs_no_token_may_send_one() {
         let stage = Stage::over(transport).await;
         let mut peer = stage.connect().await;
         assert_eq!(peer.call("authenticate", json!({ "token": "whatever" })).await, json!({}));
-        peer.initialize(stage.bind(json!({}))).await;
+        peer.initialize(stage.bind(&json!({}))).await;
         leave(peer).await;
     }
 }

@@ -2,8 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -101,12 +100,6 @@ impl Home {
     /// Writes the user's configuration file.
     pub(crate) fn configure(&self, toml: &str) {
         fs::write(self.path("home/.config/dshd/dshd.toml"), toml).unwrap();
-    }
-
-    /// Writes a file that only its owner may read.
-    pub(crate) fn write_secret(&self, path: &Path, text: &str) {
-        fs::write(path, text).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
     }
 
     /// `dshd` in this home: no variable but those that place it here.
