@@ -93,7 +93,7 @@ where
     tracing::debug!(peer = label, connection = connection.id, ?end, "disconnecting");
     connection.end(end, writer).await;
     if let Some(caller) = caller {
-        caller.disconnected();
+        caller.disconnected().await;
     }
     // Its place among the connections is given up last.
     drop(permit);
@@ -212,3 +212,6 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,3 +79,129 @@ fn with<P: DeserializeOwned>(
 ) -> Result<Started, RpcError> {
     start(parse_params(params)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::event::SessionId;
+    use crate::handler::caller::Defaults;
+    use crate::handler::follow::{Follow, Hold, TooMany, Turn};
+    use crate::handler::testing::House;
+    use crate::session::feed::{Cursor, Framing, SharedFeed};
+
+    /// A connection that follows nothing, or that has a bug.
+    struct Deaf {
+        panics: bool,
+    }
+
+    impl Follow for Deaf {
+        fn turn(&self, _session: &SessionId) -> Turn {
+            assert!(!self.panics, "on purpose");
+            Turn::after(None).0
+        }
+
+        fn follows(&self, _feed: &SharedFeed, _pin: bool) -> bool {
+            false
+        }
+
+        fn has_place(&self, _session: &SessionId) -> Result<(), TooMany> {
+            Ok(())
+        }
+
+        fn begin(&self, _feed: SharedFeed, _cursor: Cursor, _hold: Hold) {}
+
+        fn begin_all(&self, _deltas: bool) {}
+
+        fn stop<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, bool> {
+            Box::pin(async { false })
+        }
+
+        fn stop_all(&self) -> BoxFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    fn caller(scope: Scope, panics: bool) -> Arc<Caller> {
+        let framing = Framing { prefix: |_, _| Vec::new(), suffix: b"\n" };
+        let house = House::new("", framing, |_| {});
+        let caller = Caller::new(house.shared, Defaults::sockets(), 1, scope, Arc::new(Deaf { panics }));
+        Arc::new(caller)
+    }
+
+    async fn kind(caller: &Arc<Caller>, method: Method, params: &str) -> Option<ErrorKind> {
+        let params: Box<RawValue> = serde_json::from_str(params).unwrap();
+        let outcome = match start(caller, method, Some(&params)) {
+            Started::Now(outcome) => outcome,
+            Started::Later(future) => {
+                tokio::time::timeout(Duration::from_secs(10), guarded(future)).await.unwrap()
+            }
+        };
+        outcome.err().map(|error| error.kind)
+    }
+
+    #[tokio::test]
+    async fn nothing_but_the_first_requests_is_served_before_initialize() {
+        let caller = caller(Scope::Control, false);
+        for &method in Method::ALL.iter().filter(|method| !method.before_initialize()) {
+            let kind = kind(&caller, method, "{}").await;
+            assert_eq!(kind, Some(ErrorKind::NotInitialized), "{}", method.name());
+        }
+        assert_eq!(kind(&caller, Method::Ping, "{}").await, None);
+    }
+
+    #[tokio::test]
+    async fn who_may_only_observe_changes_nothing() {
+        let caller = caller(Scope::Observe, false);
+        assert_eq!(
+            kind(&caller, Method::Initialize, r#"{"sessions":"all"}"#).await,
+            Some(ErrorKind::PermissionDenied)
+        );
+        assert_eq!(kind(&caller, Method::Initialize, "{}").await, None);
+        for &method in Method::ALL.iter().filter(|method| method.needs_control()) {
+            let kind = kind(&caller, method, "{}").await;
+            assert_eq!(kind, Some(ErrorKind::PermissionDenied), "{}", method.name());
+        }
+        assert_eq!(kind(&caller, Method::List, "{}").await, None);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_answered() {
+        let caller = caller(Scope::Control, true);
+        assert_eq!(kind(&caller, Method::Initialize, "{}").await, None);
+        let params = r#"{"sessionId":"s"}"#;
+        assert_eq!(kind(&caller, Method::Cancel, params).await, Some(ErrorKind::Internal));
+        let late: BoxFuture<'static, _> = Box::pin(async { panic!("on purpose") });
+        assert_eq!(guarded(late).await.err().map(|error| error.kind), Some(ErrorKind::Internal));
+    }
+
+    #[tokio::test]
+    async fn wrong_parameters_are_named() {
+        let caller = caller(Scope::Control, false);
+        let wrong = [
+            (Method::Initialize, r#"{"cwd":"relative"}"#),
+            (Method::Initialize, r#"{"cwd":"/there/is/nothing/here"}"#),
+            (Method::Initialize, r#"{"maxTokens":0}"#),
+        ];
+        for (method, params) in wrong {
+            assert_eq!(kind(&caller, method, params).await, Some(ErrorKind::InvalidParams), "{params}");
+        }
+        assert_eq!(kind(&caller, Method::Initialize, "{}").await, None, "what was wrong bound nothing");
+        assert_eq!(kind(&caller, Method::Initialize, "{}").await, Some(ErrorKind::AlreadyInitialized));
+        let wrong = [
+            (Method::Prompt, r#"{"sessionId":"s","contentBlocks":[]}"#),
+            (Method::Prompt, r#"{"sessionId":"","contentBlocks":[{"type":"text","text":"x"}]}"#),
+            (Method::Prompt, r#"{"sessionId":"s","contentBlocks":[{"type":"text","text":"x"}]}"#),
+            (Method::Subscribe, r#"{"sessionId":"s","since":4}"#),
+            (Method::Read, r#"{"sessionId":"s","limit":1001}"#),
+            (Method::List, r#"{"cursor":"nonsense"}"#),
+            (Method::SetDirectory, r#"{"sessionId":"s","path":""}"#),
+        ];
+        for (method, params) in wrong {
+            assert_eq!(kind(&caller, method, params).await, Some(ErrorKind::InvalidParams), "{params}");
+        }
+    }
+}

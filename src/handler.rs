@@ -23,6 +23,8 @@ pub mod shared;
 pub mod shutdown;
 pub mod status;
 pub mod subscribe;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod wait;
 
 use futures_util::FutureExt;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::task::TaskTracker;
@@ -13,7 +14,10 @@ use crate::auth::Scope;
 use crate::event::{MessageId, PermissionMode, SessionId};
 use crate::protocol::{ClientInfo, Completion, OnDisconnect, SessionScope, WhenBusy};
 use crate::rpc::{ErrorKind, RpcError};
-use crate::session::{Answer, NewSession, Settled};
+use crate::session::{Accepted, Answer, NewSession, SessionError, Settled};
+
+/// A prompt that was submitted is in the log, or refused, within this.
+const ORPHAN_WAIT: Duration = Duration::from_secs(10);
 
 /// What a client that says nothing gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +128,7 @@ pub struct Caller {
     bound: OnceLock<Bound>,
     created: Mutex<HashSet<SessionId>>,
     prompts: Mutex<HashMap<MessageId, Prompt>>,
+    orphans: Mutex<Vec<(SessionId, Answer<Accepted>)>>,
 }
 
 /// A prompt of this connection whose turn has not ended, as far as is known.
@@ -152,6 +157,7 @@ impl Caller {
             bound: OnceLock::new(),
             created: Mutex::default(),
             prompts: Mutex::default(),
+            orphans: Mutex::default(),
         }
     }
 
@@ -203,16 +209,66 @@ impl Caller {
         lock(&self.prompts).remove(message_id);
     }
 
-    /// The connection is gone: what its `initialize` said becomes of its turns.
-    pub fn disconnected(&self) {
-        let keep = self.bound.get().is_none_or(|bound| bound.on_disconnect == OnDisconnect::Keep);
+    /// The connection is gone, and nothing of it runs any more: its turns become what its `initialize` said.
+    pub async fn disconnected(&self) {
         let prompts = std::mem::take(&mut *lock(&self.prompts));
-        if keep {
+        let orphans = std::mem::take(&mut *lock(&self.orphans));
+        if self.bound.get().is_none_or(|bound| bound.on_disconnect == OnDisconnect::Keep) {
             return;
         }
-        // A session that is not running drops a cancel of a queued prompt's own; nobody waits for the answers.
+        let cancel = |session: &SessionId, message_id: MessageId| {
+            // Nobody waits for the answer.
+            drop(self.shared.runtime.cancel(session, Some(message_id)));
+        };
         for (message_id, prompt) in prompts {
-            drop(self.shared.runtime.cancel(&prompt.session, Some(message_id)));
+            cancel(&prompt.session, message_id);
+        }
+        for (session, accepted) in orphans {
+            match tokio::time::timeout(ORPHAN_WAIT, accepted).await {
+                Ok(Ok(accepted)) => cancel(&session, accepted.message_id),
+                // It was refused.
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    tracing::warn!(%session, "a prompt of a connection that is gone can't be cancelled");
+                }
+            }
+        }
+    }
+}
+
+/// A prompt that is on its way into the log. Dropped before it is there, it is left to its connection's end.
+pub struct Accepting {
+    caller: Arc<Caller>,
+    session: SessionId,
+    answer: Option<Answer<Accepted>>,
+}
+
+impl Accepting {
+    /// The prompt was submitted.
+    pub fn new(caller: Arc<Caller>, session: SessionId, answer: Answer<Accepted>) -> Self {
+        Self { caller, session, answer: Some(answer) }
+    }
+
+    /// Waits until the prompt is in the log.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn done(mut self) -> Result<Accepted, SessionError> {
+        match &mut self.answer {
+            Some(answer) => {
+                let accepted = answer.await;
+                self.answer = None;
+                accepted
+            }
+            None => Err(SessionError::Closed(self.session.clone())),
+        }
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        if let Some(answer) = self.answer.take() {
+            lock(&self.caller.orphans).push((self.session.clone(), answer));
         }
     }
 }

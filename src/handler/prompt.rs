@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::caller::{Bound, Caller};
+use super::caller::{Accepting, Bound, Caller};
 use super::follow::Hold;
 use super::{Outcome, Started, invalid};
 use crate::event::{Block, Seq, SessionId, TurnEndReason};
@@ -31,21 +31,29 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
     let mut turn = caller.follows.turn(&session);
     let creation = caller.creations.token();
     let ticket = caller.shared.runtime.prompt(&session, bound.new_session(), request)?;
+    let PromptTicket { accepted, durable, settled } = ticket;
+    let accepting = Accepting::new(caller.clone(), session.clone(), accepted);
     let (completion, deltas) = (bound.completion, bound.deltas);
     let caller = Arc::clone(caller);
     Ok(Started::later(async move {
-        let PromptTicket { accepted, durable, settled } = ticket;
-        let accepted = accepted.await;
+        let accepted = accepting.done().await;
+        let (watched, settled) = match completion {
+            Completion::Receipt => (Some(settled), None),
+            Completion::Settled => (None, Some(settled)),
+        };
+        if let Ok(accepted) = &accepted {
+            // Known from here on, so that it ends with the connection if it is to.
+            caller.prompted(&accepted.message_id, &session, watched);
+        }
         turn.comes().await;
         let accepted = accepted?;
         follow(&caller, &session, &accepted, deltas).await;
         drop((turn, creation));
-        if completion == Completion::Receipt {
-            caller.prompted(&accepted.message_id, &session, Some(settled));
+        let Some(settled) = settled else {
             durable.await?;
             return Ok(Outcome::of(&Receipt { message_id: accepted.message_id })?.after(accepted.after));
-        }
-        caller.prompted(&accepted.message_id, &session, None);
+        };
+        drop(durable);
         let settled = settled.await;
         caller.settled(&accepted.message_id);
         reply(&caller, settled?)
