@@ -330,7 +330,7 @@ mod tests {
     #[tokio::test]
     async fn replies_that_nobody_reads_run_out_of_room() {
         let outbound = Outbound::new(TOTAL);
-        for _ in 0..RESERVE_BYTES / 1024 {
+        for _ in 0..TOTAL / 1024 {
             assert!(outbound.reply(line(1024)).now_or_never().is_some());
         }
         assert!(outbound.reply(line(1024)).now_or_never().is_none());
