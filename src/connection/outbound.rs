@@ -106,24 +106,33 @@ impl Outbound {
     /// Queues a reply as soon as there is room: small ones from the reserve, others like events.
     pub(crate) async fn reply(&self, line: impl Into<Bytes>) -> Result<(), Closed> {
         let line = line.into();
-        if line.len() >= SMALL_REPLY_BYTES {
-            let room = self.room(line.len()).await?;
-            return self.push(line, room, None);
+        let room = self.reply_room(line.len()).await?;
+        self.push(line, room, None)
+    }
+
+    /// Waits for room for a reply.
+    pub(crate) async fn reply_room(&self, line_bytes: usize) -> Result<Room, Closed> {
+        if line_bytes >= SMALL_REPLY_BYTES {
+            return self.room(line_bytes).await;
         }
-        self.notice(line).await
+        self.notice_room(line_bytes).await
     }
 
     /// Queues a notice (a status, an end) as soon as there is room: of the reserve, or what else is free at once.
     pub(crate) async fn notice(&self, line: impl Into<Bytes>) -> Result<(), Closed> {
         let line = line.into();
-        let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX).min(RESERVE_BYTES);
+        let room = self.notice_room(line.len()).await?;
+        self.push(line, room, None)
+    }
+
+    async fn notice_room(&self, line_bytes: usize) -> Result<Room, Closed> {
+        let bytes = u32::try_from(line_bytes).unwrap_or(u32::MAX).min(RESERVE_BYTES);
         let kept = self.0.reserve.clone().try_acquire_many_owned(bytes);
         let free = kept.or_else(|_| self.0.room.clone().try_acquire_many_owned(bytes));
-        let room = match free {
-            Ok(permit) => Room { _permit: permit },
-            Err(_) => take(&self.0.reserve, bytes).await?,
-        };
-        self.push(line, room, None)
+        match free {
+            Ok(permit) => Ok(Room { _permit: permit }),
+            Err(_) => take(&self.0.reserve, bytes).await,
+        }
     }
 
     /// Queues a line for which there is room. `slot` is freed when the line is written.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::Connection;
@@ -41,21 +42,21 @@ impl Pending {
 
     /// Replies after the events that the outcome follows, then does what comes after the reply.
     pub(super) async fn reply(self, outcome: Result<Outcome, RpcError>) -> Result<(), Closed> {
-        let Self { connection, id, slot } = self;
         let Outcome { body, after, then } = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                return connection.outbound.reply(rpc::response::<()>(Some(&id), Err(&error))).await;
+                let line = rpc::response::<()>(Some(&self.id), Err(&error));
+                return self.queue(line).await.map(drop);
             }
         };
         if !after.is_empty() {
             tokio::select! {
-                () = connection.follows.passed(&after) => {}
-                () = connection.giving_up.cancelled() => {}
+                () = self.connection.follows.passed(&after) => {}
+                () = self.connection.giving_up.cancelled() => {}
             }
         }
-        connection.outbound.reply(rpc::response(Some(&id), Ok(&body))).await?;
-        drop(slot);
+        let line = rpc::response(Some(&self.id), Ok(&body));
+        let connection = self.queue(line).await?;
         match then {
             Then::Nothing => {}
             Then::Follow(follow) => {
@@ -65,6 +66,15 @@ impl Pending {
             Then::Leave => connection.leaving.cancel(),
         }
         Ok(())
+    }
+
+    /// Queues the reply when there is room; until then the request stays in flight.
+    async fn queue(mut self, line: Bytes) -> Result<Arc<Connection>, Closed> {
+        let room = self.connection.outbound.reply_room(line.len()).await?;
+        // Before it can be read: who has read it may use the id again.
+        self.slot.answered();
+        self.connection.outbound.push(line, room, None)?;
+        Ok(self.connection)
     }
 }
 

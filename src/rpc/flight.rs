@@ -25,6 +25,8 @@ pub struct InFlight {
 struct State {
     ids: HashSet<RequestId>,
     ordinary: usize,
+    /// Slots that exist, answered or not.
+    slots: usize,
 }
 
 /// Whether a request is taken.
@@ -38,13 +40,14 @@ pub enum Admission {
     Full,
 }
 
-/// A request's place; dropping it frees the id.
+/// A request's place, until [`Slot::answered`] or until this is dropped.
 #[derive(Debug)]
 pub struct Slot {
     flight: Arc<InFlight>,
     id: RequestId,
     ordinary: bool,
-    _permit: OwnedSemaphorePermit,
+    /// None once it is answered.
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl InFlight {
@@ -70,8 +73,9 @@ impl InFlight {
         }
         let Ok(permit) = self.total.clone().try_acquire_owned() else { return Admission::Full };
         state.ordinary += 1;
+        state.slots += 1;
         state.ids.insert(id.clone());
-        Admission::Taken(Slot { flight: self.clone(), id: id.clone(), ordinary: true, _permit: permit })
+        Admission::Taken(Slot { flight: self.clone(), id: id.clone(), ordinary: true, permit: Some(permit) })
     }
 
     /// Takes a request that lets things go: it is never refused, but waits for room. Cancel safe.
@@ -81,7 +85,8 @@ impl InFlight {
         if !state.ids.insert(id.clone()) {
             return Admission::Duplicate;
         }
-        Admission::Taken(Slot { flight: self.clone(), id: id.clone(), ordinary: false, _permit: permit })
+        state.slots += 1;
+        Admission::Taken(Slot { flight: self.clone(), id: id.clone(), ordinary: false, permit: Some(permit) })
     }
 
     /// How many are in flight.
@@ -89,12 +94,12 @@ impl InFlight {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ids.len()
     }
 
-    /// Whether none is.
+    /// Whether none is, and no slot is left.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).slots == 0
     }
 
-    /// Waits until none is.
+    /// Waits until none is, and no slot is left.
     pub async fn emptied(&self) {
         loop {
             let mut emptied = std::pin::pin!(self.emptied.notified());
@@ -107,14 +112,25 @@ impl InFlight {
     }
 }
 
+impl Slot {
+    /// Frees the id and the place. Called just before the reply can be read: who has read it may use both again.
+    pub fn answered(&mut self) {
+        if self.permit.take().is_some() {
+            let mut state = self.flight.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.ids.remove(&self.id);
+            if self.ordinary {
+                state.ordinary -= 1;
+            }
+        }
+    }
+}
+
 impl Drop for Slot {
     fn drop(&mut self) {
+        self.answered();
         let mut state = self.flight.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ids.remove(&self.id);
-        if self.ordinary {
-            state.ordinary -= 1;
-        }
-        if state.ids.is_empty() {
+        state.slots -= 1;
+        if state.slots == 0 {
             drop(state);
             self.flight.emptied.notify_waiters();
         }
@@ -138,6 +154,19 @@ mod tests {
         assert!(matches!(flight.admit(&id("3")), Admission::Full));
         drop(slot);
         assert!(matches!(flight.admit(&id("1")), Admission::Taken(_)));
+    }
+
+    /// A client used an id again as soon as it had the reply, and was told that the id was in flight.
+    #[tokio::test]
+    async fn an_answered_request_is_in_nobodys_way_but_still_waited_for() {
+        let flight = InFlight::new(1, Arc::new(Semaphore::new(1)));
+        let Admission::Taken(mut slot) = flight.admit(&id("1")) else { panic!() };
+        slot.answered();
+        let Admission::Taken(again) = flight.admit(&id("1")) else { panic!() };
+        drop(again);
+        assert!(!flight.is_empty(), "its reply may not be queued yet");
+        drop(slot);
+        flight.emptied().await;
     }
 
     #[tokio::test]
