@@ -7,6 +7,8 @@ use crate::event::FailureCode;
 
 /// Longest pause of our own choice.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// Part of the longest pause that is waited at least: a server that has just failed is not asked again at once.
+const PAUSE_PART_MIN: f64 = 0.1;
 /// Longest pause that a provider may ask for.
 const AFTER_MAX: Duration = Duration::from_mins(1);
 
@@ -52,7 +54,10 @@ impl RetryPolicy {
         match error.retry {
             Retry::Never => None,
             Retry::After(asked) => Some(asked.min(AFTER_MAX)),
-            Retry::Backoff => Some(self.ceiling(retry).mul_f64(fraction())),
+            Retry::Backoff => {
+                let part = PAUSE_PART_MIN + (1.0 - PAUSE_PART_MIN) * fraction();
+                Some(self.ceiling(retry).mul_f64(part))
+            }
         }
     }
 
@@ -87,7 +92,7 @@ mod tests {
             assert_eq!(POLICY.ceiling(retry), ceiling);
             let pauses: Vec<_> =
                 (0..100).filter_map(|_| POLICY.delay(&error(Retry::Backoff), retry)).collect();
-            assert!(pauses.iter().all(|pause| *pause <= ceiling));
+            assert!(pauses.iter().all(|pause| (ceiling / 11..=ceiling).contains(pause)));
             assert!(pauses.iter().any(|pause| *pause < ceiling / 2), "no jitter");
         }
         assert_eq!(POLICY.ceiling(40), PAUSE_MAX);

@@ -171,18 +171,19 @@ impl Turn {
                 seals_text: true,
             };
             self.facts.tell(vec![seal]).await?;
-            if attempts.asked_again || error.retry == Retry::Never {
+            if std::mem::replace(&mut attempts.asked_again, true) {
                 return Err(Stop::failed(error.failure));
             }
-            attempts.asked_again = true;
-            return Ok(());
+        } else {
+            self.text.discard();
         }
-        self.text.discard();
         attempts.retries += 1;
         if let Some(delay) = self.route.retry.delay(&error, attempts.retries) {
             return self.pause(step, attempts.retries, delay, error.failure).await;
         }
-        self.tell(self.attempt(step, error.failure.clone(), None)).await?;
+        if !started {
+            self.tell(self.attempt(step, error.failure.clone(), None)).await?;
+        }
         Err(Stop::failed(error.failure))
     }
 

@@ -359,6 +359,8 @@ async fn text_that_breaks_off_is_voided_and_asked_for_again() {
         let expected = [
             "assistant/chunk",
             "assistant/attempt",
+            "llm/retry",
+            "llm/retry-started",
             "assistant/chunk",
             "assistant/message",
             "step/end",
