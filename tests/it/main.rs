@@ -1,12 +1,5 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test that can't go on has failed, and says where"
-)]
-
 mod cancel;
 mod cli_daemon;
 mod cli_model;
@@ -19,6 +12,7 @@ mod faults;
 mod framing;
 mod golden;
 mod initialize;
+mod interop;
 mod keys;
 mod lifecycle;
 mod model_server;
