@@ -1,5 +1,12 @@
 //! The built program, seen from outside: commands, transports, frames, endings. One binary, so that it links once.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that can't go on has failed, and says where"
+)]
+
 mod cancel;
 mod cli_daemon;
 mod cli_model;

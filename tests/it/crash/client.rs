@@ -108,11 +108,11 @@ impl Client {
             let nonce = random.next();
             let kind = match role {
                 Role::Tools => "tool",
-                Role::Settled | Role::Bursts | Role::Follower if nonce % 4 == 0 => "fail once",
+                Role::Settled | Role::Bursts | Role::Follower if nonce.is_multiple_of(4) => "fail once",
                 Role::Settled | Role::Bursts | Role::Follower => "text",
             };
             let key = format!("key {nonce:x}");
-            let key = (nonce % 3 == 0).then_some(key.as_str());
+            let key = (nonce.is_multiple_of(3)).then_some(key.as_str());
             self.prompt(session, &format!("{kind} {nonce:x}"), key).await?;
         }
     }
@@ -136,7 +136,7 @@ impl Client {
         for _ in 0..=random.below(3) {
             let nonce = random.next();
             let (said, key) = (format!("burst {nonce:x}"), format!("key {nonce:x}"));
-            let key = (nonce % 2 == 0).then_some(key);
+            let key = (nonce.is_multiple_of(2)).then_some(key);
             sent.push((self.send_prompt(session, &said, key.as_deref()).await?, said, key));
         }
         self.idle = false;
