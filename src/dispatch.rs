@@ -173,7 +173,7 @@ mod tests {
         let caller = caller(Scope::Control, true);
         assert_eq!(kind(&caller, Method::Initialize, "{}").await, None);
         let params = r#"{"sessionId":"s"}"#;
-        assert_eq!(kind(&caller, Method::Cancel, params).await, Some(ErrorKind::Internal));
+        assert_eq!(kind(&caller, Method::Unsubscribe, params).await, Some(ErrorKind::Internal));
         let late: BoxFuture<'static, _> = Box::pin(async { panic!("on purpose") });
         assert_eq!(guarded(late).await.err().map(|error| error.kind), Some(ErrorKind::Internal));
     }

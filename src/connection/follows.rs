@@ -60,6 +60,8 @@ impl Follows {
     /// Resolves when every event named is queued, with the status due after it, for each session that is followed.
     pub(super) async fn passed(&self, after: &[(SessionId, Seq)]) {
         for (session, seq) in after {
+            // A subscription that is about to begin counts as begun.
+            self.turn(session).comes().await;
             // Whoever replaces a subscription begins another one: look again after the end of the one that was there.
             while let Some(progress) = self.progress(session) {
                 progress.reached(*seq).await;

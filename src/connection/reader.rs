@@ -83,7 +83,12 @@ where
     let mut access = Access::Control;
     if must_authenticate {
         frames.get_mut().set_limit(preauth_bytes as u64);
-        match preauth::authenticate(connection, &mut frames).await {
+        let admitted = tokio::select! {
+            biased;
+            () = connection.scope.draining().cancelled() => None,
+            admitted = preauth::authenticate(connection, &mut frames) => admitted,
+        };
+        match admitted {
             Some(admitted) => access = admitted,
             None => return End::Input,
         }

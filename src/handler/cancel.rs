@@ -12,12 +12,9 @@ use crate::rpc::RpcError;
 /// # Errors
 /// None at once.
 pub fn start(caller: &Arc<Caller>, params: CancelParams) -> Result<Started, RpcError> {
-    let mut turn = caller.follows.turn(&params.session_id);
     let answer = caller.shared.runtime.cancel(&params.session_id, params.message_id);
     Ok(Started::later(async move {
         let cancelled = answer.await?;
-        // A prompt before this one may be about to follow the session; the reply comes after its events.
-        turn.comes().await;
         let result = CancelResult { cancelled: cancelled.cancelled };
         Ok(Outcome::of(&result)?.after(cancelled.after))
     }))

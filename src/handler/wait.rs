@@ -22,7 +22,6 @@ struct TimedOut {
 /// # Errors
 /// None at once.
 pub fn start(caller: &Arc<Caller>, params: &WaitParams) -> Result<Started, RpcError> {
-    let mut turn = caller.follows.turn(&params.session_id);
     let idle = caller.shared.runtime.wait(&params.session_id);
     let limit = params.timeout_ms.map(Duration::from_millis);
     Ok(Started::later(async move {
@@ -33,7 +32,6 @@ pub fn start(caller: &Arc<Caller>, params: &WaitParams) -> Result<Started, RpcEr
             },
             None => idle.await?,
         }
-        turn.comes().await;
         Outcome::empty()
     }))
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use super::{PATIENCE, Served, kind};
+use crate::auth::peer::PeerKind;
 use crate::handler::shared::Phase;
 
 #[tokio::test]
@@ -75,6 +76,16 @@ async fn clients_are_told_once_that_the_daemon_drains() {
     let after = told["params"]["reconnectAfterMs"].as_u64().unwrap();
     assert!((500..5000).contains(&after), "{after}");
     assert_eq!(peer.call("server/ping", json!({})).await["result"], json!({}));
+    served.service.scope.drain();
+    assert_eq!(peer.next().await, None);
+    assert!(served.service.scope.wait(PATIENCE).await);
+}
+
+#[tokio::test]
+async fn a_peer_that_has_not_authenticated_does_not_delay_the_end() {
+    let served = Served::new(|_| {});
+    let mut peer = served.connect_as(PeerKind::Tcp { address: "127.0.0.1:9".parse().unwrap() });
+    peer.raw("{").await;
     served.service.scope.drain();
     assert_eq!(peer.next().await, None);
     assert!(served.service.scope.wait(PATIENCE).await);
