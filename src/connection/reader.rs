@@ -121,11 +121,12 @@ impl<R: AsyncRead + Unpin> Reader<'_, R> {
         while self.bad_frames < bad_frames_max {
             let frame = tokio::select! {
                 biased;
-                () = self.connection.scope.draining().cancelled() => return Ok(End::Drained),
+                // Before the end: where nothing is left to wait for, both come at once.
                 deadline_ms = drains(&mut self.phase) => {
                     self.tell_draining(deadline_ms).await?;
                     continue;
                 }
+                () = self.connection.scope.draining().cancelled() => return Ok(End::Drained),
                 frame = self.frames.next() => frame,
             };
             match frame {

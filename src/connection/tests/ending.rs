@@ -81,6 +81,17 @@ async fn clients_are_told_once_that_the_daemon_drains() {
     assert!(served.service.scope.wait(PATIENCE).await);
 }
 
+/// An idle daemon ends so fast that its clients were sometimes not told why.
+#[tokio::test]
+async fn clients_are_told_that_the_daemon_drains_however_fast_it_ends() {
+    let served = Served::new(|_| {});
+    let mut peer = served.peer(json!({})).await;
+    served.house.phase.send_replace(Phase::Draining { deadline: Duration::ZERO });
+    served.service.scope.drain();
+    assert_eq!(peer.next().await.unwrap()["method"], "server.draining");
+    assert_eq!(peer.next().await, None);
+}
+
 #[tokio::test]
 async fn a_peer_that_has_not_authenticated_does_not_delay_the_end() {
     let served = Served::new(|_| {});
