@@ -24,6 +24,11 @@ impl<'s> Writer<'s> {
         self.began
     }
 
+    /// Whether text waits to be pushed.
+    pub(super) fn waits(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Whether the sink wants no more.
     pub(super) fn enough(&self) -> bool {
         self.enough

@@ -103,19 +103,19 @@ impl Blame<'_> {
 }
 
 /// What a refusal means.
-fn refusal(code: FailureCode) -> std::borrow::Cow<'static, str> {
+fn refusal(code: FailureCode) -> &'static str {
     if code == FailureCode::Auth {
-        "the model refused the key".into()
+        "the model refused the key"
     } else if code == FailureCode::Quota {
-        "the balance is empty: the provider wants to be paid".into()
+        "the balance is empty: the provider wants to be paid"
     } else if code == FailureCode::RateLimit {
-        "the model has too many requests".into()
+        "the model has too many requests"
     } else if code == FailureCode::ContextWindowExceeded {
-        "the conversation is longer than the model reads".into()
+        "the conversation is longer than the model reads"
     } else if code == FailureCode::Server {
-        "the model's server failed".into()
+        "the model's server failed"
     } else {
-        format!("the model refused the request ({})", code.as_text()).into()
+        "the model refused the request"
     }
 }
 

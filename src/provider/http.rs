@@ -257,3 +257,23 @@ impl<'e> Body<'e> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_told_from_all_else() {
+        for (url, expected) in [
+            ("http://127.0.0.1:11434/v1", true),
+            ("http://127.9.9.9/", true),
+            ("http://[::1]:8080/", true),
+            ("http://localhost/v1", true),
+            ("https://api.deepseek.com", false),
+            ("http://10.0.0.1/", false),
+            ("http://localhost.example.org/", false),
+        ] {
+            assert_eq!(is_loopback(&Url::parse(url).unwrap()), expected, "{url}");
+        }
+    }
+}

@@ -1,10 +1,16 @@
 //! The loop that every streaming adapter shares: bytes to events to the adapter's parser to the sink.
 
+use std::task::Poll;
+
 use super::blocks::Writer;
 use super::failure::Blame;
 use super::http::{Body, Progress};
 use super::sse::{Decoder, Event, TooLong};
 use super::{CallError, ChunkSink, Completion, Finish};
+
+/// How often the connection's task gets a turn to bring more before what has come is pushed. It hands over one piece a
+/// turn, so without this a fast stream would be as many pushes as it has pieces.
+const TURNS_GIVEN_MAX: u32 = 16;
 
 /// Reads one wire's events.
 pub(super) trait Parser {
@@ -61,10 +67,18 @@ pub(super) async fn read_answer<P: Parser>(
     let blame = body.blame();
     let mut out = Writer::new(sink);
     let mut decoder = Decoder::default();
+    let mut turns_given = 0;
     loop {
-        let read = if let Some(read) = body.arrived() {
+        let mut arrived = body.arrived();
+        if arrived.is_none() && out.waits() && turns_given < TURNS_GIVEN_MAX {
+            turns_given += 1;
+            give_turn().await;
+            arrived = body.arrived();
+        }
+        let read = if let Some(read) = arrived {
             read
         } else {
+            turns_given = 0;
             out.flush();
             if out.enough() {
                 break;
@@ -108,6 +122,19 @@ pub(super) async fn read_answer<P: Parser>(
     }
     out.flush();
     if out.enough() { Ok(parser.cut(&mut out)) } else { parser.close(&mut out) }
+}
+
+/// Lets the tasks that are ready run once, without waiting for anything.
+async fn give_turn() {
+    let mut given = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 fn halted(halt: Halt, blame: Blame<'_>) -> CallError {

@@ -393,3 +393,27 @@ async fn deep_nesting_breaks_nothing() {
     done.unwrap();
     assert_eq!(sink.blocks(), [Block::text("a")]);
 }
+
+#[tokio::test]
+async fn a_server_that_speaks_no_tls_is_a_transport_failure() {
+    let server = ModelServer::start().await;
+    let base_url = server.url().replace("http://", "https://");
+    let config = ProviderConfig {
+        base_url: Some(base_url),
+        connect_timeout: PATIENCE / 4,
+        ..ProviderConfig::default()
+    };
+    fails(&config, FailureCode::Transport).await;
+}
+
+#[tokio::test]
+async fn an_address_that_is_none_is_told_by_its_key() {
+    for (base_url, expected) in
+        [(None, "set providers.p.base_url"), (Some("nonsense"), "providers.p.base_url is no address")]
+    {
+        let config = ProviderConfig { base_url: base_url.map(str::to_owned), ..ProviderConfig::default() };
+        let error = call(&config, &request(vec![prompt("hi")])).await.0.unwrap_err();
+        assert!(error.failure.message.contains(expected), "{}", error.failure.message);
+        assert_eq!(error.retry, Retry::Never);
+    }
+}
