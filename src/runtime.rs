@@ -56,18 +56,21 @@ impl Runtime {
         Self { shared: Arc::new(Shared::new(parts)) }
     }
 
-    /// Checks a route that a client named, filling in the configured defaults: (provider, model).
+    /// Checks a route that a client named, filling in the configured defaults: (provider, model). Who names no provider
+    /// is let in whatever the default one lacks: to look and to stop needs no model, and a turn says what is missing.
     ///
     /// # Errors
-    /// [`SessionError::ProviderUnavailable`] when the provider is unknown or lacks its key.
+    /// [`SessionError::ProviderUnavailable`] when the provider that was named is unknown or lacks its key.
     pub fn route(
         &self,
         provider: Option<&str>,
         model: Option<&str>,
     ) -> Result<(String, String), SessionError> {
         let providers = self.shared.providers();
+        if let Some(named) = provider {
+            providers.check(named).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
+        }
         let provider = provider.map_or_else(|| providers.default_route().0, str::to_owned);
-        providers.check(&provider).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
         let model = model.map_or_else(|| providers.default_model(&provider), str::to_owned);
         Ok((provider, model))
     }

@@ -1,8 +1,9 @@
 //! The providers by name: what is built in, what is configured, who has a key.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::Provider;
 use super::anthropic::Anthropic;
@@ -67,7 +68,24 @@ struct Entry {
     config: ProviderConfig,
 }
 
+/// What a table was made of, to make it anew when the file of keys changes.
+struct Source {
+    config: Config,
+    environment: Environment,
+    credentials: PathBuf,
+    stamp: Stamp,
+}
+
+/// Tells one state of a file from another; `None`: there is none.
+type Stamp = Option<(SystemTime, u64)>;
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
 struct Table {
+    source: Option<Source>,
     entries: BTreeMap<String, Entry>,
     default_provider: Option<String>,
     default_model: Option<String>,
@@ -94,6 +112,12 @@ impl Providers {
         credentials: Option<&Path>,
         profile: Profile,
     ) -> Self {
+        let source = credentials.map(|path| Source {
+            config: config.clone(),
+            environment: environment.clone(),
+            credentials: path.to_path_buf(),
+            stamp: stamp(path),
+        });
         let logins = credentials.map_or_else(|| Ok(Credentials::default()), Credentials::read);
         let search = Search { environment, logins, credentials };
         let keys: Vec<_> = config
@@ -113,7 +137,19 @@ impl Providers {
         let entries = keys.into_iter().map(entry).collect();
         let (default_provider, default_model) =
             (config.default_provider.clone(), config.default_model.clone());
-        Self { table: Arc::new(Table { entries, default_provider, default_model, profile }) }
+        Self { table: Arc::new(Table { source, entries, default_provider, default_model, profile }) }
+    }
+
+    /// The table made anew, if the file that `dshd login` writes has changed since: a key that was stored or removed
+    /// counts from the next turn.
+    #[must_use]
+    pub fn refreshed(&self) -> Option<Self> {
+        let source = self.table.source.as_ref()?;
+        if stamp(&source.credentials) == source.stamp {
+            return None;
+        }
+        let credentials = Some(source.credentials.as_path());
+        Some(Self::from_config(&source.config, &source.environment, credentials, self.table.profile))
     }
 
     /// The default route: (provider, model). Configured, else DeepSeek if it has a key, else `scripted`.
@@ -222,7 +258,9 @@ impl Search<'_> {
                 None => Key::Present(source.key),
             },
             Ok(None) => match &self.logins {
-                Err(error) => Key::Refused(format!("{error}; help: dshd login {name} writes it anew")),
+                Err(error) => {
+                    Key::Refused(format!("{error}; help: mend or remove that file, then dshd login {name}"))
+                }
                 Ok(_) => missing(name, provider),
             },
             Err(error) => Key::Refused(error.to_string()),

@@ -94,9 +94,12 @@ impl Shared {
         self.config.borrow().clone()
     }
 
-    /// The providers in force.
+    /// The providers in force, with the keys that are stored now.
     pub(crate) fn providers(&self) -> Providers {
-        self.providers.read().unwrap_or_else(PoisonError::into_inner).clone()
+        let providers = self.providers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(refreshed) = providers.refreshed() else { return providers };
+        self.providers.write().unwrap_or_else(PoisonError::into_inner).clone_from(&refreshed);
+        refreshed
     }
 
     /// The tools in force.
