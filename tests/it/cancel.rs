@@ -117,7 +117,11 @@ async fn a_cancel_right_behind_its_prompt_never_overtakes_it() {
             let cancel = json!({ "id": 101, "method": "session/cancel", "params": { "sessionId": session } });
             peer.send_bytes(format!("{ask}\n{cancel}\n").as_bytes()).await;
             let cancelled = peer.reply(101).await;
-            assert_eq!(cancelled["result"], json!({ "cancelled": true }), "{transport:?} {round}");
+            assert_eq!(
+                cancelled["result"],
+                json!({ "cancelled": true }),
+                "{transport:?} {round}: {cancelled}"
+            );
             let end = peer.reply(100).await;
             assert_eq!(end["result"]["status"], "aborted", "{transport:?} {round}");
             let told = peer.take_aside();
