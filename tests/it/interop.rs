@@ -1,6 +1,6 @@
 //! Others' programs: the official Python SDK as a client, `llmock` as a model server that judges who calls it.
 //!
-//! `DSHD_PEERS` names a Python environment that has both (tests/interop/requirements.txt). Without it these tests say that
+//! `DSHD_PEERS` names a Python environment that has both (.ci/run shows how to make one). Without it these tests say that
 //! they were skipped; under `DSHD_CI` that is a failure.
 
 mod llmock;
@@ -24,7 +24,7 @@ fn peers() -> Option<PathBuf> {
         // Not by a macro, whose output of a test that passes is not shown.
         let told = writeln!(
             std::io::stderr(),
-            "skipped: no DSHD_PEERS (python3 -m venv DIR, then pip install -r tests/interop/requirements.txt)"
+            "skipped: no DSHD_PEERS (.ci/run shows how to make an environment with the peers)"
         );
         told.unwrap();
         return None;
@@ -43,8 +43,8 @@ async fn the_official_python_sdk_works_as_its_users_use_it() {
         .arg(env!("CARGO_BIN_EXE_dshd"))
         .arg(home.path("sdk"))
         .arg(llmock.url("/anthropic"))
-        .env_remove("DEEPSEEK_API_KEY")
-        .env_remove("DEEPSEEK_BASE_URL")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("HOME", home.path("home"))
         .stdin(std::process::Stdio::null())
         .stdout(std::process::Stdio::piped())
