@@ -96,7 +96,6 @@ impl Actor {
         state.settings.first_cwd = first;
         // A header is written once in each process: it says with what the requests of this life are made.
         state.header = None;
-        state.context = None;
         self.feed.opened(opened.extent);
         let cut_bytes = opened.cut_bytes;
         self.open = Some(Open { state, journal: Journal::Written(opened.log) });
