@@ -1,9 +1,10 @@
 //! What a line gets (docs/protocol.md, Framing): each row of the table over each transport, byte for byte.
 
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::stage::{Stage, TRANSPORTS, Transport, leave, prompt};
-use crate::support::Peer;
+use crate::support::{Peer, within};
 
 const PARSE: (i64, &str) = (-32700, "parse_error");
 const INVALID: (i64, &str) = (-32600, "invalid_request");
@@ -253,6 +254,41 @@ async fn ten_thousand_requests_may_be_written_before_one_reply_is_read() {
         }
         leave(peer).await;
     }
+}
+
+/// Far more than the daemon and the sockets hold: it stops reading, and goes on when it is read.
+#[tokio::test]
+async fn who_writes_without_reading_is_not_read_from_until_it_reads() {
+    let stage = Stage::new().await;
+    let stream = tokio::net::UnixStream::connect(stage.home.socket()).await.unwrap();
+    let (reader, mut writer) = stream.into_split();
+    let request = |id| format!("{{\"id\":{id},\"method\":\"server/ping\"}}\n");
+    let writing = tokio::spawn(async move {
+        for from in (0..100_000).step_by(1000) {
+            let lines: String = (from..from + 1000).map(request).collect();
+            writer.write_all(lines.as_bytes()).await.unwrap();
+        }
+        writer
+    });
+    // Another client is served meanwhile, and sees that no byte of the first one's replies moves.
+    let mut other = stage.peer().await;
+    loop {
+        let status = other.call("server/status", json!({})).await;
+        let mut lags =
+            status["connections"].as_array().unwrap().iter().map(|connection| &connection["lagBytes"]);
+        if lags.any(|lag| lag.as_u64().unwrap() > 900_000) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(!writing.is_finished());
+    let mut peer = Peer::over(reader, tokio::io::sink());
+    for id in 0..100_000 {
+        served(&mut peer, &id.to_string(), "after the stop").await;
+    }
+    drop(within("the writer", writing).await.unwrap());
+    peer.expect_eof().await;
+    leave(other).await;
 }
 
 #[tokio::test]

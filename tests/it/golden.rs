@@ -268,3 +268,38 @@ async fn a_session_that_goes_on_after_a_restart() {
         record.check("resume.jsonl");
     }
 }
+
+#[tokio::test]
+async fn a_turn_that_a_crash_cuts_short() {
+    for transport in TRANSPORTS {
+        let mut stage = Stage::over(transport).await;
+        let live = stage.live();
+        let mut record = Record::new(&stage);
+        let mut peer = stage.connect().await;
+        record.send(&mut peer, 1001, "initialize", stage.bind(&json!({}))).await;
+        record.until_reply(&mut peer, 1001).await;
+        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "first", &json!({}))).await;
+        live.send(chat::text("half of an answer")).await;
+        record
+            .until(&mut peer, |message| message["params"]["event"]["data"]["chunk"]["text"].is_string())
+            .await;
+        peer.leave_unread();
+        if transport == Transport::Stdio {
+            peer.child().kill().await.unwrap();
+        }
+        stage.kill().await;
+        drop(peer);
+        record.note("the daemon is killed and started again");
+        if transport != Transport::Stdio {
+            stage.begin().await;
+        }
+        stage.says(&["two"]);
+        let mut peer = stage.connect().await;
+        record.send(&mut peer, 1001, "initialize", stage.bind(&json!({}))).await;
+        record.until_reply(&mut peer, 1001).await;
+        record.send(&mut peer, 1002, "session/prompt", prompt("s1", "second", &json!({}))).await;
+        record.until_reply(&mut peer, 1002).await;
+        leave(peer).await;
+        record.check("crash.jsonl");
+    }
+}
