@@ -263,7 +263,8 @@ async fn who_writes_without_reading_is_not_read_from_until_it_reads() {
     let stream = tokio::net::UnixStream::connect(stage.home.socket()).await.unwrap();
     let (reader, mut writer) = stream.into_split();
     let request = |id| format!("{{\"id\":{id},\"method\":\"server/ping\"}}\n");
-    let writing = tokio::spawn(async move {
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
         for from in (0..100_000).step_by(1000) {
             let lines: String = (from..from + 1000).map(request).collect();
             writer.write_all(lines.as_bytes()).await.unwrap();
@@ -281,12 +282,12 @@ async fn who_writes_without_reading_is_not_read_from_until_it_reads() {
         }
         tokio::task::yield_now().await;
     }
-    assert!(!writing.is_finished());
+    assert!(tasks.try_join_next().is_none());
     let mut peer = Peer::over(reader, tokio::io::sink());
     for id in 0..100_000 {
         served(&mut peer, &id.to_string(), "after the stop").await;
     }
-    drop(within("the writer", writing).await.unwrap());
+    drop(within("the writer", tasks.join_next()).await.unwrap().unwrap());
     peer.expect_eof().await;
     leave(other).await;
 }
