@@ -1,5 +1,7 @@
 //! Every subscriber sees every event once, in order, whatever its pace; and the text before its message.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it looks for, and shows the rest")]
+
 use proptest::prelude::*;
 
 use super::*;

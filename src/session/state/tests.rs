@@ -1,6 +1,8 @@
 //! The state against a model: one turn at a time, one outcome a prompt, first in first out, and a replay of the log is
 //! the same state.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "a test names what it looks for, and shows the rest")]
+
 use proptest::prelude::*;
 
 use super::*;
