@@ -22,6 +22,7 @@ pub mod resume;
 pub mod shared;
 pub mod shutdown;
 pub mod status;
+pub mod submitted;
 pub mod subscribe;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -12,6 +12,7 @@ use tokio_util::codec::FramedRead;
 use super::outbound::Closed;
 use super::{Connection, notice, preauth, reply};
 use crate::auth::Scope as Access;
+use crate::auth::peer::PeerKind;
 use crate::codec::{Frame, LineDecoder};
 use crate::dispatch;
 use crate::handler::Started;
@@ -100,8 +101,12 @@ where
     }
     let caller = caller.get_or_init(|| Arc::new(connection.caller(access)));
     connection.announce(caller);
-    let phase = connection.service.shared.phase.clone();
-    let mut reader = Reader { connection, caller, frames, phase: Some(phase), bad_frames: 0 };
+    // A process of the peer's own is not one to come back to.
+    let phase = match connection.peer.kind {
+        PeerKind::Unix { .. } | PeerKind::Tcp { .. } => Some(connection.service.shared.phase.clone()),
+        PeerKind::Stdio => None,
+    };
+    let mut reader = Reader { connection, caller, frames, phase, bad_frames: 0 };
     // A closed queue ends the connection elsewhere; here it only ends the reading.
     reader.run().await.unwrap_or(End::Input)
 }
@@ -110,7 +115,7 @@ struct Reader<'a, R> {
     connection: &'a Arc<Connection>,
     caller: &'a Arc<Caller>,
     frames: FramedRead<Take<R>, LineDecoder>,
-    /// The process's phase; none once the peer was told that it drains.
+    /// The process's phase; none where the peer is not told, or was.
     phase: Option<watch::Receiver<Phase>>,
     bad_frames: u32,
 }

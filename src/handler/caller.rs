@@ -1,23 +1,19 @@
 //! Whom a handler works for: one connection, what it may do, and what its `initialize` bound to it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio_util::task::TaskTracker;
 
 use super::follow::Follow;
 use super::shared::Shared;
+use super::submitted::Submitted;
 use crate::auth::Scope;
-use crate::event::{MessageId, PermissionMode, SessionId};
+use crate::event::{PermissionMode, SessionId};
 use crate::protocol::{ClientInfo, Completion, OnDisconnect, SessionScope, WhenBusy};
 use crate::rpc::{ErrorKind, RpcError};
-use crate::session::{Accepted, Answer, NewSession, SessionError, Settled};
-
-/// A prompt that was submitted is in the log, or refused, within this.
-const ORPHAN_WAIT: Duration = Duration::from_secs(10);
+use crate::session::NewSession;
 
 /// What a client that says nothing gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,17 +121,10 @@ pub struct Caller {
     pub follows: Arc<dyn Follow>,
     /// Its requests that may be making a session.
     pub creations: TaskTracker,
+    /// Its prompts that have not ended.
+    pub submitted: Submitted,
     bound: OnceLock<Bound>,
     created: Mutex<HashSet<SessionId>>,
-    prompts: Mutex<HashMap<MessageId, Prompt>>,
-    orphans: Mutex<Vec<(SessionId, Answer<Accepted>)>>,
-}
-
-/// A prompt of this connection whose turn has not ended, as far as is known.
-struct Prompt {
-    session: SessionId,
-    /// Where nobody waits for the end: tells it when looked at.
-    settled: Option<Answer<Settled>>,
 }
 
 impl Caller {
@@ -154,10 +143,9 @@ impl Caller {
             scope,
             follows,
             creations: TaskTracker::new(),
+            submitted: Submitted::default(),
             bound: OnceLock::new(),
             created: Mutex::default(),
-            prompts: Mutex::default(),
-            orphans: Mutex::default(),
         }
     }
 
@@ -184,7 +172,7 @@ impl Caller {
     /// The connection made a session.
     pub fn created(&self, session: &SessionId) {
         let max = self.shared.config.borrow().limits.loaded_sessions;
-        let mut created = lock(&self.created);
+        let mut created = self.lock_created();
         if created.len() >= max {
             // Those that have left memory have nothing to dispose of.
             created.retain(|session| self.shared.runtime.loaded_feed(session).is_some());
@@ -194,92 +182,18 @@ impl Caller {
 
     /// The sessions that the connection made.
     pub fn take_created(&self) -> HashSet<SessionId> {
-        std::mem::take(&mut lock(&self.created))
-    }
-
-    /// A prompt of this connection is in the log. `settled`: tells its end, where nobody else waits for that.
-    pub fn prompted(&self, message_id: &MessageId, session: &SessionId, settled: Option<Answer<Settled>>) {
-        let mut prompts = lock(&self.prompts);
-        prompts.retain(|_, prompt| !prompt.has_settled());
-        prompts.insert(message_id.clone(), Prompt { session: session.clone(), settled });
-    }
-
-    /// A prompt's turn has ended.
-    pub fn settled(&self, message_id: &MessageId) {
-        lock(&self.prompts).remove(message_id);
+        std::mem::take(&mut self.lock_created())
     }
 
     /// The connection is gone, and nothing of it runs any more: its turns become what its `initialize` said.
     pub async fn disconnected(&self) {
-        let prompts = std::mem::take(&mut *lock(&self.prompts));
-        let orphans = std::mem::take(&mut *lock(&self.orphans));
-        if self.bound.get().is_none_or(|bound| bound.on_disconnect == OnDisconnect::Keep) {
-            return;
-        }
-        let cancel = |session: &SessionId, message_id: MessageId| {
-            // Nobody waits for the answer.
-            drop(self.shared.runtime.cancel(session, Some(message_id)));
-        };
-        for (message_id, prompt) in prompts {
-            cancel(&prompt.session, message_id);
-        }
-        for (session, accepted) in orphans {
-            match tokio::time::timeout(ORPHAN_WAIT, accepted).await {
-                Ok(Ok(accepted)) => cancel(&session, accepted.message_id),
-                // It was refused.
-                Ok(Err(_)) => {}
-                Err(_) => {
-                    tracing::warn!(%session, "a prompt of a connection that is gone can't be cancelled");
-                }
-            }
+        if self.bound.get().is_some_and(|bound| bound.on_disconnect == OnDisconnect::Abort) {
+            self.submitted.cancel_all(&self.shared.runtime).await;
         }
     }
-}
 
-/// A prompt that is on its way into the log. Dropped before it is there, it is left to its connection's end.
-pub struct Accepting {
-    caller: Arc<Caller>,
-    session: SessionId,
-    answer: Option<Answer<Accepted>>,
-}
-
-impl Accepting {
-    /// The prompt was submitted.
-    pub fn new(caller: Arc<Caller>, session: SessionId, answer: Answer<Accepted>) -> Self {
-        Self { caller, session, answer: Some(answer) }
+    /// The set is whole between any two statements that could panic.
+    fn lock_created(&self) -> MutexGuard<'_, HashSet<SessionId>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Waits until the prompt is in the log.
-    ///
-    /// # Errors
-    /// Why it is not.
-    pub async fn done(mut self) -> Result<Accepted, SessionError> {
-        match &mut self.answer {
-            Some(answer) => {
-                let accepted = answer.await;
-                self.answer = None;
-                accepted
-            }
-            None => Err(SessionError::Closed(self.session.clone())),
-        }
-    }
-}
-
-impl Drop for Accepting {
-    fn drop(&mut self) {
-        if let Some(answer) = self.answer.take() {
-            lock(&self.caller.orphans).push((self.session.clone(), answer));
-        }
-    }
-}
-
-impl Prompt {
-    fn has_settled(&mut self) -> bool {
-        self.settled.as_mut().is_some_and(|settled| settled.now_or_never().is_some())
-    }
-}
-
-/// The maps are whole between any two statements that could panic.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

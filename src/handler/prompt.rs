@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::caller::{Accepting, Bound, Caller};
+use super::caller::{Bound, Caller};
 use super::follow::Hold;
+use super::submitted::Accepting;
 use super::{Outcome, Started, invalid};
 use crate::event::{Block, Seq, SessionId, TurnEndReason};
 use crate::protocol::{
@@ -36,15 +37,11 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
     let (completion, deltas) = (bound.completion, bound.deltas);
     let caller = Arc::clone(caller);
     Ok(Started::later(async move {
-        let accepted = accepting.done().await;
         let (watched, settled) = match completion {
             Completion::Receipt => (Some(settled), None),
             Completion::Settled => (None, Some(settled)),
         };
-        if let Ok(accepted) = &accepted {
-            // Known from here on, so that it ends with the connection if it is to.
-            caller.prompted(&accepted.message_id, &session, watched);
-        }
+        let accepted = accepting.done(watched).await;
         turn.comes().await;
         let accepted = accepted?;
         follow(&caller, &session, &accepted, deltas).await;
@@ -55,7 +52,7 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
         };
         drop(durable);
         let settled = settled.await;
-        caller.settled(&accepted.message_id);
+        caller.submitted.settled(&accepted.message_id);
         reply(&caller, settled?)
     }))
 }
