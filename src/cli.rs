@@ -1,10 +1,6 @@
 //! The command line: the definition of all commands and global flags, and the way to each. One file a subcommand,
 //! which holds its arguments and its `run`. Called by `main` alone.
-#![expect(
-    clippy::doc_markdown,
-    rustdoc::bare_urls,
-    reason = "arguments' docs are shown as help, not as markdown"
-)]
+#![expect(clippy::doc_markdown, reason = "arguments' docs are shown as help, not as markdown")]
 
 mod autostart;
 mod cancel;

@@ -1,6 +1,6 @@
 //! Child processes: groups, limits, output caps, kill. Also the lock files that keep one process to one place.
 //!
-//! Owns every child that a tool starts: each is the leader of a process group of its own, and when [`run`] returns, or
+//! Owns every child that a tool starts: each is the leader of a process group of its own, and when [`run()`] returns, or
 //! its future is dropped, nothing of that group is left.
 
 mod capture;

@@ -18,7 +18,7 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 /// Writes text byte for byte, colours and all.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(super) fn print_raw(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(stdout_failed)
@@ -27,7 +27,7 @@ pub(super) fn print_raw(text: &str) -> Result<(), Failure> {
 /// Writes one JSON document and a line end.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(super) fn print_json<T: Serialize>(document: &T) -> Result<(), Failure> {
     let text = serde_json::to_string(document)
         .map_err(|error| Failure::bug(format!("cannot write the result as JSON: {error}")))?;
