@@ -90,6 +90,9 @@ fn answer(mut stream: &TcpStream, script: Script) -> std::io::Result<()> {
     let mut sent = 0;
     let mut batch = Vec::new();
     while sent < script.deltas {
+        if !script.pause.is_zero() {
+            std::thread::sleep(script.pause);
+        }
         batch.clear();
         for _ in 0..script.batch.min(script.deltas - sent) {
             let text = if script.stamped { format!("{} ", now_ns()) } else { "word ".to_owned() };
@@ -98,9 +101,6 @@ fn answer(mut stream: &TcpStream, script: Script) -> std::io::Result<()> {
                 "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"
             )?;
             sent += 1;
-        }
-        if !script.pause.is_zero() {
-            std::thread::sleep(script.pause);
         }
         chunk(stream, &batch)?;
     }
