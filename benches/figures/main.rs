@@ -2,6 +2,12 @@
 //!
 //! Everything that is compared is measured in one run. `cargo bench -- NAME…` runs only the figures whose names contain
 //! one of the words. `QUICK=1` makes them smaller, to see that they work.
+//!
+//! On 2026-12-01, 2 cores of an AMD EPYC, Linux 6.18, 24 GiB, release: start 2.6 ms over the minimal program; 11,280 KiB
+//! after one turn; 23 KiB a loaded idle session; latency p50 0.14 ms, p99 0.35 ms; 5,000 deltas at 784,000 a second; a
+//! million deltas 0.66 s of CPU; 100 sessions 2.10 s of 2.0, delay p99 1.7 ms, 0.9 s of CPU; a settled turn 0.86 ms beside
+//! a model of 0.03 ms and an fdatasync of 0.17 ms; 470,000 appends, 2,860 synced, 19,200 synced of 15 sessions a second;
+//! codec 21.7 M lines, envelope 1.86 M requests (generic value 1.30 M), encode 3.09 M events a second.
 
 #![expect(
     clippy::unwrap_used,
