@@ -102,10 +102,10 @@ fn a_relative_path_is_taken_from_its_file_or_the_working_directory() {
     let loaded = home.load(&[], &Flags::default());
     assert_eq!(loaded.paths.data_dir, home.dir.path().join(".config/dshd/data"));
     assert_eq!(loaded.config.providers["scripted"].script, Some(home.dir.path().join("play.json")));
-    let environment = home.environment(&[("DSHD_DATA_DIR", "here")]).in_directory("/work");
-    assert_eq!(load(&environment, &Flags::default()).unwrap().paths.data_dir, Path::new("/work/here"));
+    let environment = home.environment(&[("DSHD_DATA_DIR", "here")]).in_directory("/srv");
+    assert_eq!(load(&environment, &Flags::default()).unwrap().paths.data_dir, Path::new("/srv/here"));
     let flags = Flags { data_dir: Some("there".into()), ..Flags::default() };
-    assert_eq!(load(&environment, &flags).unwrap().paths.data_dir, Path::new("/work/there"));
+    assert_eq!(load(&environment, &flags).unwrap().paths.data_dir, Path::new("/srv/there"));
 }
 
 #[test]
