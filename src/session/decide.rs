@@ -58,12 +58,8 @@ impl State {
         (!self.queue.is_empty()).then(|| self.start_events())
     }
 
-    /// Starts a turn right after a prompt joined the queue of an idle session.
-    pub(super) fn decide_next_turn_after_insert(&self) -> Vec<EventBody> {
-        self.start_events()
-    }
-
-    fn start_events(&self) -> Vec<EventBody> {
+    /// Starts the turn of the prompt at the head of the queue; one is there, or is inserted by the event before these.
+    pub(super) fn start_events(&self) -> Vec<EventBody> {
         vec![EventBody::TurnStart(TurnStart { turn: self.turns + 1 }), removal(0, None)]
     }
 

@@ -86,7 +86,7 @@ impl Actor {
         let mut events = vec![FactEvent::from(event)];
         let starts = open.state.turn.is_none();
         if starts {
-            events.extend(open.state.decide_next_turn_after_insert().into_iter().map(FactEvent::from));
+            events.extend(open.state.start_events().into_iter().map(FactEvent::from));
         }
         let inserted_at = match self.append(events) {
             Ok(first) => first,

@@ -64,8 +64,7 @@ impl Bench {
             Verdict::Insert { message_id, event } => {
                 let mut events = vec![FactEvent::from(event)];
                 if self.state.turn.is_none() {
-                    events
-                        .extend(self.state.decide_next_turn_after_insert().into_iter().map(FactEvent::from));
+                    events.extend(self.state.start_events().into_iter().map(FactEvent::from));
                 }
                 self.append(events);
                 Ok(message_id)
