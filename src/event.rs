@@ -7,6 +7,7 @@ mod body;
 mod data;
 mod id;
 mod message;
+mod work;
 
 pub use self::body::{EventBody, EventError, SessionEvent, escape_line_separators};
 pub use self::data::{
@@ -19,4 +20,8 @@ pub use self::data::{
 pub use self::id::{Epoch, InvalidSessionId, MessageId, Seq, SessionId};
 pub use self::message::{
     AbortCause, Block, Failure, FailureCode, Message, Role, Source, SourceKind, ToolSpec, Usage,
+};
+pub use self::work::{
+    Attachment, CompactionEnd, CompactionStart, CompactionSummary, JobCall, JobRegistered, JobSettled, JobStatus,
+    ShadowedRange, StopReason, SubagentCatalog, SubagentFinished, SubagentStarted, Todo, TodoStatus, TodoWrite,
 };

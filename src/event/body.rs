@@ -9,6 +9,10 @@ use super::data::{
     StepMark, SurfaceOp, SystemMessage, ToolCallStarted, ToolResult, TurnEnd, TurnStart,
     WorkingDirectoryChange,
 };
+use super::work::{
+    CompactionEnd, CompactionStart, CompactionSummary, JobRegistered, JobSettled, SubagentCatalog, SubagentFinished,
+    SubagentStarted, TodoWrite,
+};
 use super::{Epoch, Message, Seq};
 
 /// Why a stored or offered event is not valid.
@@ -122,6 +126,24 @@ bodies! {
     LlmRetry(LlmRetry) = "llm/retry", false;
     /// A retry began.
     LlmRetryStarted(LlmRetryStarted) = "llm/retry-started", false;
+    /// The list of tasks.
+    TodoWrite(TodoWrite) = "todo/write", false;
+    /// A background job runs.
+    JobRegistered(JobRegistered) = "job/registered", false;
+    /// A background job ended.
+    JobSettled(JobSettled) = "job/settled", false;
+    /// A child session exists.
+    SubagentCatalog(SubagentCatalog) = "subagent/catalog", false;
+    /// A child session works.
+    SubagentStarted(SubagentStarted) = "subagent/started", false;
+    /// A child session's turn ended.
+    SubagentFinished(SubagentFinished) = "subagent/finished", false;
+    /// The conversation is being shortened.
+    CompactionStart(CompactionStart) = "compaction/start", false;
+    /// What stands in place of what was said.
+    CompactionSummary(CompactionSummary) = "compaction/summary", false;
+    /// The conversation was shortened, or not.
+    CompactionEnd(CompactionEnd) = "compaction/end", false;
     /// The working directory changed.
     WorkingDirectoryChange(WorkingDirectoryChange) = "working-directory/change", false;
     /// Settings changed.

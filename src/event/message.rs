@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::MessageId;
+use super::{Attachment, MessageId};
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,11 @@ pub enum Block {
         /// The arguments' raw JSON text as the model wrote it; may be no JSON at all.
         arguments: String,
     },
+    /// A picture; its bytes are a blob of the session.
+    Image {
+        /// Which, and what it is.
+        attachment: Attachment,
+    },
 }
 
 impl Block {
@@ -61,12 +66,22 @@ pub enum SourceKind {
     SystemPrompt,
     /// Volatile facts: date, directory, mode.
     RuntimeContext,
+    /// A change of the working directory.
+    WorkingDirectory,
+    /// A project's `AGENTS.md`.
+    AgentInstructions,
     /// A model's answer.
     Model,
     /// A tool's result.
     Tool,
     /// A reminder that the same call was made again and again.
     RepeatToolReminder,
+    /// The end of a background job.
+    ToolJobs,
+    /// The end of a subagent.
+    SubagentSettled,
+    /// A summary in place of what was said.
+    Compaction,
 }
 
 /// Where a message came from. One struct for every kind: a tagged enum could not carry raw JSON.

@@ -83,11 +83,7 @@ impl State {
                     &call.name,
                     call.started.is_some(),
                 ));
-                events.push(FactEvent {
-                    body,
-                    sources: call.started.into_iter().collect(),
-                    seals_text: false,
-                });
+                events.push(FactEvent { sources: call.started.into_iter().collect(), ..body.into() });
             }
             events.push(EventBody::StepEnd(StepMark { turn, step }).into());
         }

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::{NewSession, QueueView};
 use crate::event::{
     AbortCause, Block, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionMode,
-    RequestContext, RequestHeader, Role, Seq, SessionEvent, SessionUpdate, SpliceOutcome, TurnEnd,
+    RequestContext, RequestHeader, Role, Seq, SessionEvent, SessionUpdate, SpliceOutcome, SurfaceOp, TurnEnd,
     TurnEndReason,
 };
 use crate::store::StoredLine;
@@ -54,6 +54,14 @@ pub(super) struct OpenCall {
     pub(super) started: Option<Seq>,
 }
 
+/// A message that the model sees.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    /// Its event.
+    pub(super) seq: Seq,
+    pub(super) message: Arc<Message>,
+}
+
 /// What is remembered of a prompt with a key.
 #[derive(Clone, Debug)]
 pub(super) struct Keyed {
@@ -88,7 +96,7 @@ pub(super) struct State {
     pub(super) keys: VecDeque<Keyed>,
     pub(super) title: Option<String>,
     /// What the model has seen, a system message first.
-    pub(super) conversation: Vec<Arc<Message>>,
+    pub(super) conversation: Vec<Told>,
     pub(super) header: Option<Arc<RequestHeader>>,
     pub(super) context: Option<RequestContext>,
 }
@@ -140,12 +148,12 @@ impl State {
                 turn.step = None;
                 turn.calls.clear();
             }),
-            EventBody::SystemMessage(system) => self.apply_system(&system.message),
-            EventBody::UserMessage(message) => self.conversation.push(Arc::new(message.clone())),
+            EventBody::SystemMessage(system) => self.apply_system(event.seq, &system.message),
+            EventBody::UserMessage(message) => self.apply_message(event, message),
             EventBody::AssistantMessage(answer) => {
                 let calls = open_calls(&answer.message);
                 self.with_turn(|turn| turn.calls = calls);
-                self.conversation.push(Arc::new(answer.message.clone()));
+                self.apply_message(event, &answer.message);
             }
             EventBody::ToolCall(call) => self.with_turn(|turn| {
                 if let Some(open) = turn.calls.iter_mut().find(|open| open.id == call.call_id) {
@@ -155,7 +163,7 @@ impl State {
             EventBody::ToolResult(result) => {
                 let answered = result.message.tool_call_id.clone();
                 self.with_turn(|turn| turn.calls.retain(|call| Some(&call.id) != answered.as_ref()));
-                self.conversation.push(Arc::new(result.message.clone()));
+                self.apply_message(event, &result.message);
             }
             EventBody::RequestHeader(header) => self.apply_header(header),
             EventBody::RequestContext(context) => self.context = Some(context.clone()),
@@ -169,6 +177,15 @@ impl State {
             | EventBody::AssistantAttempt(_)
             | EventBody::LlmRetry(_)
             | EventBody::LlmRetryStarted(_)
+            | EventBody::TodoWrite(_)
+            | EventBody::JobRegistered(_)
+            | EventBody::JobSettled(_)
+            | EventBody::SubagentCatalog(_)
+            | EventBody::SubagentStarted(_)
+            | EventBody::SubagentFinished(_)
+            | EventBody::CompactionStart(_)
+            | EventBody::CompactionSummary(_)
+            | EventBody::CompactionEnd(_)
             | EventBody::Ignorable { .. } => {}
         }
     }
@@ -229,12 +246,24 @@ impl State {
         }
     }
 
-    fn apply_system(&mut self, message: &Message) {
-        let message = Arc::new(message.clone());
+    fn apply_system(&mut self, seq: Seq, message: &Message) {
+        let told = Told { seq, message: Arc::new(message.clone()) };
         match self.conversation.first_mut() {
-            Some(first) if first.role == Role::System => *first = message,
-            _ => self.conversation.insert(0, message),
+            Some(first) if first.message.role == Role::System => *first = told,
+            _ => self.conversation.insert(0, told),
         }
+    }
+
+    /// A message is added at the end, or stands in place of a range.
+    fn apply_message(&mut self, event: &SessionEvent, message: &Message) {
+        let told = Told { seq: event.seq, message: Arc::new(message.clone()) };
+        let Some(SurfaceOp::Replace { start, end }) = event.surface_op else {
+            return self.conversation.push(told);
+        };
+        let shadowed = |old: &Told| (start..=end).contains(&old.seq);
+        let at = self.conversation.iter().position(shadowed).unwrap_or(self.conversation.len());
+        self.conversation.retain(|old| !shadowed(old));
+        self.conversation.insert(at, told);
     }
 
     fn apply_header(&mut self, header: &RequestHeader) {
@@ -334,6 +363,7 @@ pub(super) fn content_hash(content: &[Block]) -> ContentHash {
             Block::Text { text } => (b't', text),
             Block::Reasoning { text } => (b'r', text),
             Block::ToolCall { arguments, .. } => (b'c', arguments),
+            Block::Image { attachment } => (b'i', &attachment.attachment_id),
         };
         hasher.update([tag]);
         hasher.update(text.len().to_be_bytes());

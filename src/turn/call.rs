@@ -124,7 +124,7 @@ impl Turn {
         let result = result_of(self.number, step, &call.id, output);
         self.conversation.push(std::sync::Arc::new(result.message.clone()));
         let sources = started.into_iter().collect();
-        let event = FactEvent { body: EventBody::ToolResult(result), sources, seals_text: false };
+        let event = FactEvent { sources, ..EventBody::ToolResult(result).into() };
         self.facts.tell(vec![event]).await?;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event::{EventBody, Seq};
+use crate::event::{EventBody, Seq, SurfaceOp};
 
 /// Facts that may wait for the actor.
 const FACTS_MAX: usize = 4;
@@ -20,11 +20,13 @@ pub struct FactEvent {
     pub sources: Vec<Seq>,
     /// Whether the text in flight ends with it.
     pub seals_text: bool,
+    /// How it changes what the model sees, when not by being added at the end.
+    pub surface: Option<SurfaceOp>,
 }
 
 impl From<EventBody> for FactEvent {
     fn from(body: EventBody) -> Self {
-        Self { body, sources: Vec::new(), seals_text: false }
+        Self { body, sources: Vec::new(), seals_text: false, surface: None }
     }
 }
 

@@ -150,7 +150,7 @@ impl Turn {
         self.conversation.push(std::sync::Arc::new(message.clone()));
         let body = AssistantMessage { turn: self.number, step, message, usage, interrupted };
         let event =
-            FactEvent { body: EventBody::AssistantMessage(body), sources: Vec::new(), seals_text: true };
+            FactEvent { seals_text: true, ..EventBody::AssistantMessage(body).into() };
         self.facts.tell(vec![event]).await?;
         Ok(())
     }
@@ -165,11 +165,8 @@ impl Turn {
         attempts: &mut Attempts,
     ) -> Result<(), Stop> {
         if started {
-            let seal = FactEvent {
-                body: self.attempt(step, error.failure.clone(), arrived),
-                sources: Vec::new(),
-                seals_text: true,
-            };
+            let body = self.attempt(step, error.failure.clone(), arrived);
+            let seal = FactEvent { seals_text: true, ..body.into() };
             self.facts.tell(vec![seal]).await?;
             if std::mem::replace(&mut attempts.asked_again, true) {
                 return Err(Stop::failed(error.failure));

@@ -58,6 +58,7 @@ fn words(message: &Message) -> String {
         Block::Text { text } => Some(text.clone()),
         Block::ToolCall { name, .. } => Some(format!("→ {name}")),
         Block::Reasoning { .. } => None,
+        Block::Image { attachment } => Some(format!("[{} {}×{}]", attachment.media_type, attachment.width, attachment.height)),
     };
     message.content.iter().filter_map(part).collect::<Vec<_>>().join(" ")
 }

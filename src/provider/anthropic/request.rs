@@ -170,7 +170,7 @@ fn thinking(effort: Option<&str>, is_off: bool, max_tokens: u64) -> Thinking {
 fn texts(message: &Message) -> impl Iterator<Item = Part<'_>> {
     message.content.iter().filter_map(|block| match block {
         Block::Text { text } => said(text),
-        Block::Reasoning { .. } | Block::ToolCall { .. } => None,
+        Block::Reasoning { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
     })
 }
 
@@ -209,6 +209,8 @@ fn answer<'a>(message: &'a Message, provider: &str, model: &str) -> Result<Vec<P
             Block::ToolCall { id, name, arguments } => {
                 parts.push(Content::ToolUse { id: call_id(id), name, input: input(arguments)? }.into());
             }
+            // No model answers with a picture.
+            Block::Image { .. } => {}
         }
     }
     next_shown(&mut kept, &mut parts);
@@ -239,6 +241,7 @@ fn matches(kept: &[ReplayBlock<'_>], content: &[Block]) -> bool {
         Block::Text { .. } => "text",
         Block::Reasoning { .. } => "thinking",
         Block::ToolCall { .. } => "tool_use",
+        Block::Image { .. } => "image",
     });
     kept.iter().filter(|block| !block.is_hidden()).map(|block| &*block.kind).eq(kinds)
 }

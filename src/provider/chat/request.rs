@@ -149,7 +149,7 @@ fn assistant<'a>(
         Block::ToolCall { id, name, arguments } => {
             Some(ToolCall { id, r#type: "function", function: Function { name, arguments } })
         }
-        Block::Text { .. } | Block::Reasoning { .. } => None,
+        Block::Text { .. } | Block::Reasoning { .. } | Block::Image { .. } => None,
     });
     entry.tool_calls = tool_calls.collect();
     if entry.content.is_empty() && entry.tool_calls.is_empty() {
@@ -163,7 +163,7 @@ fn assistant<'a>(
     entry.reasoning_details = replay.details;
     let reasoning = joined(message, |block| match block {
         Block::Reasoning { text } => Some(text),
-        Block::Text { .. } | Block::ToolCall { .. } => None,
+        Block::Text { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
     });
     match &*replay.reasoning {
         "reasoning" => entry.reasoning = Some(reasoning),
@@ -181,7 +181,7 @@ fn assistant<'a>(
 fn text(message: &Message) -> Cow<'_, str> {
     joined(message, |block| match block {
         Block::Text { text } => Some(text),
-        Block::Reasoning { .. } | Block::ToolCall { .. } => None,
+        Block::Reasoning { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
     })
 }
 

@@ -129,6 +129,7 @@ impl Open {
         for (seq, fact) in (first.0..).zip(events) {
             let mut event = SessionEvent::new(Seq(seq), time_ms, fact.body);
             event.source_event_seqs = fact.sources;
+            event.surface_op = fact.surface.or(event.surface_op);
             let json = Bytes::from(event.encode()?);
             lines.push(Line { seq: event.seq, json: json.clone() });
             encoded.push((event, json, fact.seals_text));

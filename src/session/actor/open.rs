@@ -152,7 +152,7 @@ impl Open {
             session: id.clone(),
             number: open.turn,
             prompt,
-            conversation: state.conversation.clone(),
+            conversation: state.conversation.iter().map(|told| told.message.clone()).collect(),
             cwd: working_directory(&state.settings.cwd, &state.settings.first_cwd),
             mode: state.settings.mode,
             route: self.route(shared),
