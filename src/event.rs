@@ -22,6 +22,7 @@ pub use self::message::{
     AbortCause, Block, Failure, FailureCode, Message, Role, Source, SourceKind, ToolSpec, Usage,
 };
 pub use self::work::{
-    Attachment, CompactionEnd, CompactionStart, CompactionSummary, JobCall, JobRegistered, JobSettled, JobStatus,
-    ShadowedRange, StopReason, SubagentCatalog, SubagentFinished, SubagentStarted, Todo, TodoStatus, TodoWrite,
+    Attachment, CompactionEnd, CompactionStart, CompactionSummary, JobCall, JobRegistered, JobSettled,
+    JobStatus, ShadowedRange, StopReason, SubagentCatalog, SubagentFinished, SubagentStarted, Todo,
+    TodoStatus, TodoWrite,
 };

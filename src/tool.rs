@@ -6,7 +6,10 @@
 mod arguments;
 mod bash;
 mod clip;
+mod delegate;
+mod offer;
 mod read;
+mod state;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,27 +20,41 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use self::delegate::{Delegate, DelegateError, Delegated, Delegation};
+pub use self::offer::{Offer, Place};
+pub use self::state::ToolState;
+
 use crate::config::Config;
-use crate::event::{SessionId, ToolErrorInfo, ToolSpec};
+use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
 
 /// Whether a call may change anything outside the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Looks only; needs no barrier.
+    /// Looks only; needs no barrier, and runs beside others that look.
     Reads,
+    /// Lets another agent act; its `tool/call` is on stable storage before it runs, and it runs beside others.
+    Delegates,
     /// Acts; its `tool/call` is on stable storage before it runs.
     Acts,
 }
 
 /// Where and for whom a call runs.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ToolContext {
     /// The session.
     pub session: SessionId,
     /// The call.
     pub call_id: String,
-    /// The session's working directory, absolute.
+    /// The session's working directory, absolute: its workspace.
     pub cwd: PathBuf,
+    /// What the session's agent may touch.
+    pub mode: PermissionMode,
+    /// Whether the model takes pictures.
+    pub takes_images: bool,
+    /// What the session's tools keep between calls.
+    pub state: Arc<ToolState>,
+    /// Runs subagents; none in a subagent.
+    pub delegate: Option<Arc<dyn Delegate>>,
     /// Cancelled: end now, kill what was started, return.
     pub cancel: CancellationToken,
 }
@@ -47,18 +64,22 @@ pub struct ToolContext {
 pub struct ToolOutput {
     /// The text for the model, within `turn.tool_result_bytes`.
     pub text: String,
+    /// Pictures for the model, after the text.
+    pub images: Vec<Block>,
     /// Whether it failed.
     pub is_error: bool,
     /// The failure's code for programs.
     pub error: Option<ToolErrorInfo>,
     /// Facts for viewers.
     pub meta: Option<Box<RawValue>>,
+    /// What else happened, logged just before the result.
+    pub events: Vec<EventBody>,
 }
 
 /// Something that the model may ask to be run.
 pub trait Tool: Send + Sync {
     /// Name, description and parameters, the same at every call.
-    fn spec(&self) -> &ToolSpec;
+    fn spec(&self) -> &crate::event::ToolSpec;
 
     /// What a call may do.
     fn effect(&self) -> Effect;
@@ -67,11 +88,10 @@ pub trait Tool: Send + Sync {
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput>;
 }
 
-/// The tools on offer. Cheap to clone.
+/// The tools of the daemon. Cheap to clone.
 #[derive(Clone)]
 pub struct Tools {
-    offered: Arc<[Arc<dyn Tool>]>,
-    specs: Arc<[ToolSpec]>,
+    built_in: Arc<[Arc<dyn Tool>]>,
     children: Children,
 }
 
@@ -97,30 +117,11 @@ impl Tools {
     }
 
     fn with_children(config: &Config, children: Children) -> Self {
-        let offered: Arc<[Arc<dyn Tool>]> = Arc::new([
+        let built_in: Arc<[Arc<dyn Tool>]> = Arc::new([
             Arc::new(bash::Bash::new(config, children.clone())),
             Arc::new(read::Read::new(config)),
         ]);
-        let specs = offered.iter().map(|tool| tool.spec().clone()).collect();
-        Self { offered, specs, children }
-    }
-
-    /// What the model is told of them, always in the same order.
-    pub fn specs(&self) -> Arc<[ToolSpec]> {
-        Arc::clone(&self.specs)
-    }
-
-    /// The tool of a name.
-    pub fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        self.offered.iter().find(|tool| tool.spec().name == name).cloned()
-    }
-
-    /// What a call of a tool that does not exist gives back.
-    pub fn unknown(&self, name: &str) -> ToolOutput {
-        let names: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
-        let name = clip::line(name);
-        let text = format!("there is no tool named \"{name}\"; use one of: {}", names.join(", "));
-        ToolOutput::failed(Failed::UnknownTool, &text)
+        Self { built_in, children }
     }
 }
 
@@ -151,16 +152,21 @@ impl Failed {
 
 impl ToolOutput {
     fn ok(text: String) -> Self {
-        Self { text, is_error: false, error: None, meta: None }
+        Self { text, images: Vec::new(), is_error: false, error: None, meta: None, events: Vec::new() }
     }
 
     fn failed(code: Failed, text: &str) -> Self {
         Self { error: Some(code.info()), ..Self::failed_without_code(text) }
     }
 
+    /// The output of a call that did not run to its end, by the session's word.
+    pub fn refused(text: &str, error: ToolErrorInfo) -> Self {
+        Self { error: Some(error), ..Self::failed_without_code(text) }
+    }
+
     /// A failure of the machine, for which the format knows no code.
     fn failed_without_code(text: &str) -> Self {
-        Self { text: format!("Error: {text}"), is_error: true, error: None, meta: None }
+        Self { is_error: true, ..Self::ok(format!("Error: {text}")) }
     }
 
     fn with_meta(mut self, meta: &impl Serialize) -> Self {
@@ -172,42 +178,26 @@ impl ToolOutput {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tools_are_offered_in_a_stable_order_with_compact_schemas() {
-        let tools = Tools::new(&Config::default());
-        let seen: Vec<_> =
-            tools.specs().iter().map(|s| (s.name.clone(), s.parameters.get().to_owned())).collect();
-        let expected = [
-            (
-                "bash",
-                r#"{"properties":{"command":{"description":"The command line, run by bash -c.","type":"string"},"description":{"description":"What the command is for, in 5 to 10 words.","type":"string"},"timeoutMs":{"description":"Longest run in milliseconds.","maximum":3600000,"minimum":1,"type":"integer"},"workdir":{"description":"Directory to run in instead of the working directory.","type":"string"}},"required":["command"],"type":"object"}"#,
-            ),
-            (
-                "read",
-                r#"{"properties":{"file_path":{"description":"Path of the file, absolute or relative to the working directory.","type":"string"},"limit":{"description":"How many lines to read at most.","maximum":2000,"minimum":1,"type":"integer"},"offset":{"description":"The first line to read, counted from 1.","minimum":1,"type":"integer"}},"required":["file_path"],"type":"object"}"#,
-            ),
-        ];
-        assert_eq!(seen, expected.map(|(name, schema)| (name.to_owned(), schema.to_owned())));
-        let again = Tools::new(&Config::default()).specs();
-        assert_eq!(again[0].parameters.get(), tools.specs()[0].parameters.get());
+impl Tools {
+    /// The built-in tool of a name.
+    fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.built_in.iter().find(|tool| tool.spec().name == name).cloned()
     }
+}
 
-    #[test]
-    fn a_tool_is_found_by_its_exact_name() {
-        let tools = Tools::new(&Config::default());
-        assert_eq!(tools.get("bash").unwrap().effect(), Effect::Acts);
-        assert_eq!(tools.get("read").unwrap().effect(), Effect::Reads);
-        assert!(tools.get("Bash").is_none());
-    }
-
-    #[test]
-    fn an_unknown_tool_is_told_with_the_known_ones() {
-        let output = Tools::new(&Config::default()).unknown("bsh\nrm");
-        assert_eq!(output.text, "Error: there is no tool named \"bsh rm\"; use one of: bash, read");
-        assert!(output.is_error);
-        assert_eq!(output.error.unwrap().code, "UNKNOWN_TOOL");
+#[cfg(test)]
+impl ToolContext {
+    /// A context in a directory, with all rights and nothing kept.
+    fn of_test(cwd: PathBuf) -> Self {
+        Self {
+            session: SessionId::new("s1").unwrap(),
+            call_id: "call_1".to_owned(),
+            cwd,
+            mode: PermissionMode::FullAccess,
+            takes_images: false,
+            state: Arc::default(),
+            delegate: None,
+            cancel: CancellationToken::new(),
+        }
     }
 }

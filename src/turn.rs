@@ -29,7 +29,7 @@ use crate::event::{
 };
 use crate::provider::Provider;
 use crate::provider::retry::RetryPolicy;
-use crate::tool::Tools;
+use crate::tool::{Delegate, Offer, ToolState, Tools};
 
 /// The model that a turn talks to.
 #[derive(Clone)]
@@ -66,8 +66,14 @@ pub struct Turn {
     pub mode: PermissionMode,
     /// The model.
     pub route: Route,
-    /// The tools.
+    /// The tools of the daemon.
     pub tools: Tools,
+    /// Those that this step offers.
+    pub offer: Offer,
+    /// What they keep between calls.
+    pub tool_state: Arc<ToolState>,
+    /// Runs subagents; none in a subagent.
+    pub delegate: Option<Arc<dyn Delegate>>,
     /// The configuration at its start.
     pub config: Arc<Config>,
     /// The last `request/header` of this process, if any.

@@ -10,8 +10,8 @@ use super::data::{
     WorkingDirectoryChange,
 };
 use super::work::{
-    CompactionEnd, CompactionStart, CompactionSummary, JobRegistered, JobSettled, SubagentCatalog, SubagentFinished,
-    SubagentStarted, TodoWrite,
+    CompactionEnd, CompactionStart, CompactionSummary, JobRegistered, JobSettled, SubagentCatalog,
+    SubagentFinished, SubagentStarted, TodoWrite,
 };
 use super::{Epoch, Message, Seq};
 

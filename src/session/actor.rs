@@ -30,16 +30,18 @@ use super::state::State;
 use super::{CloseCause, SessionError, Status};
 use crate::event::{AbortCause, Seq, SessionId};
 use crate::store::StoreError;
+use crate::tool::ToolState;
 use crate::turn::{Fact, Facts, Lost, Outcome};
 
 /// What a cancelled turn gets beyond `shutdown.cancel_grace` before its task is stopped: as long again, and no longer
 /// than this.
 const FORCE_AFTER_GRACE_MAX: Duration = Duration::from_secs(3);
 
-/// A session that is open: what it is, and its log.
+/// A session that is open: what it is, its log, and what its tools keep.
 struct Open {
     state: State,
     journal: Journal,
+    tools: Arc<ToolState>,
 }
 
 /// The turn that runs.

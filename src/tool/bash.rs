@@ -192,7 +192,7 @@ fn result(finished: &Finished, timeout: Duration, bytes_max: usize) -> ToolOutpu
     }
     match finished.stopped {
         Some(Stopped::Cancelled) => {
-            ToolOutput { text, is_error: true, error: Some(Failed::Aborted.info()), meta: None }
+            ToolOutput { is_error: true, error: Some(Failed::Aborted.info()), ..ToolOutput::ok(text) }
         }
         Some(Stopped::TimedOut) => ToolOutput { is_error: true, ..ToolOutput::ok(text) },
         None => ToolOutput::ok(text),

@@ -1,12 +1,19 @@
 //! Running the calls of one answer, in the model's order: log, then act, then log what came of it.
 
+use std::sync::Arc;
+
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+
 use super::step::{Call, Withheld};
-use super::{FactEvent, Stop, Turn};
+use super::{FactEvent, Lost, Stop, Turn};
 use crate::event::{
     Block, EventBody, Failure, FailureCode, Message, Role, Seq, Source, SourceKind, ToolCallStarted,
     ToolErrorInfo, ToolResult, TurnEndReason,
 };
 use crate::tool::{Effect, ToolContext, ToolOutput};
+
+/// Calls of one answer that run beside each other.
+const CALLS_AT_ONCE_MAX: usize = 8;
 
 /// Counts identical calls in a row.
 #[derive(Debug)]
@@ -55,40 +62,65 @@ impl Repeats {
     }
 }
 
+/// A call, and why it does not run, if it does not.
+struct Planned<'a> {
+    call: &'a Call,
+    refused: Option<&'static str>,
+}
+
 impl Turn {
-    /// Runs the calls. Says how the turn ends, if it does.
+    /// Runs the calls: those that only look or delegate beside each other, others one by one, all in the model's order.
+    /// Says how the turn ends, if it does.
     pub(super) async fn run_calls(
         &mut self,
         step: u32,
         calls: &[Call],
         repeats: &mut Repeats,
     ) -> Result<Option<TurnEndReason>, Stop> {
-        let mut ends = None;
-        for call in calls {
-            if let Some(withheld) = call.withheld {
-                let why = match withheld {
-                    Withheld::Cut => "the answer was cut at the output limit",
-                    Withheld::Large => "its arguments are too long; write in several smaller calls",
-                };
-                if withheld == Withheld::Cut {
-                    ends.get_or_insert(TurnEndReason::MaxTokens);
-                }
-                self.finish_call(step, call, None, not_started(why)).await?;
-            } else if ends.is_some() || self.cancel.is_cancelled() {
-                let why = if ends.is_some() { "the turn was stopped" } else { "the turn was cancelled" };
-                self.finish_call(step, call, None, not_started(why)).await?;
-            } else if let Some(failure) = repeats.note(call) {
-                ends = Some(TurnEndReason::Error { error: failure });
-                self.finish_call(step, call, None, not_started("the same call was made too often")).await?;
-            } else {
-                self.run_call(step, call).await?;
-            }
+        let (planned, ends) = plan(calls, repeats);
+        let mut rest = planned.as_slice();
+        while !rest.is_empty() {
+            let beside = rest.iter().take_while(|planned| self.runs_beside(planned)).count().max(1);
+            let (batch, after) = rest.split_at(beside);
+            self.run_batch(step, batch).await?;
+            rest = after;
         }
         Ok(ends)
     }
 
-    async fn run_call(&mut self, step: u32, call: &Call) -> Result<(), Stop> {
-        let tool = self.tools.get(&call.name);
+    fn runs_beside(&self, planned: &Planned<'_>) -> bool {
+        let tool = planned.refused.is_none().then(|| self.offer.get(&planned.call.name)).flatten();
+        tool.is_none_or(|tool| tool.effect() != Effect::Acts)
+    }
+
+    async fn run_batch(&mut self, step: u32, batch: &[Planned<'_>]) -> Result<(), Stop> {
+        let turn = &*self;
+        let mut told = Vec::with_capacity(batch.len());
+        let mut runs = Vec::with_capacity(batch.len());
+        for planned in batch {
+            runs.push(turn.run_call(step, planned).boxed());
+        }
+        let mut outputs = stream::iter(runs).buffered(CALLS_AT_ONCE_MAX);
+        while let Some(output) = outputs.next().await {
+            let (call, started, output) = output?;
+            told.push(turn.tell_result(step, call, started, output).await?);
+        }
+        drop(outputs);
+        self.conversation.extend(told);
+        Ok(())
+    }
+
+    async fn run_call<'a>(
+        &self,
+        step: u32,
+        planned: &Planned<'a>,
+    ) -> Result<(&'a Call, Option<Seq>, ToolOutput), Lost> {
+        let call = planned.call;
+        let cancelled = self.cancel.is_cancelled().then_some("the turn was cancelled");
+        if let Some(why) = planned.refused.or(cancelled) {
+            return Ok((call, None, not_started(why)));
+        }
+        let tool = self.offer.get(&call.name);
         let started = vec![FactEvent::from(EventBody::ToolCall(ToolCallStarted {
             turn: self.number,
             step,
@@ -96,45 +128,76 @@ impl Turn {
             name: call.name.clone(),
             arguments: call.arguments.clone(),
         }))];
-        let acts = tool.as_ref().is_some_and(|tool| tool.effect() == Effect::Acts);
+        let looks = tool.as_ref().is_none_or(|tool| tool.effect() == Effect::Reads);
         let seq =
-            if acts { self.facts.tell_durably(started).await? } else { self.facts.tell(started).await? };
+            if looks { self.facts.tell(started).await? } else { self.facts.tell_durably(started).await? };
         let output = match tool {
-            Some(tool) => {
-                let context = ToolContext {
-                    session: self.session.clone(),
-                    call_id: call.id.clone(),
-                    cwd: self.cwd.clone(),
-                    cancel: self.cancel.clone(),
-                };
-                tool.call(&call.arguments, &context).await
-            }
-            None => self.tools.unknown(&call.name),
+            Some(tool) => tool.call(&call.arguments, &self.tool_context(call)).await,
+            None => self.offer.unknown(&call.name),
         };
-        self.finish_call(step, call, Some(seq), output).await
+        Ok((call, Some(seq), output))
     }
 
-    async fn finish_call(
-        &mut self,
+    fn tool_context(&self, call: &Call) -> ToolContext {
+        ToolContext {
+            session: self.session.clone(),
+            call_id: call.id.clone(),
+            cwd: self.cwd.clone(),
+            mode: self.mode,
+            takes_images: self.route.abilities.images,
+            state: self.tool_state.clone(),
+            delegate: self.delegate.clone(),
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    async fn tell_result(
+        &self,
         step: u32,
         call: &Call,
         started: Option<Seq>,
-        output: ToolOutput,
-    ) -> Result<(), Stop> {
+        mut output: ToolOutput,
+    ) -> Result<Arc<Message>, Lost> {
+        let mut events: Vec<_> =
+            std::mem::take(&mut output.events).into_iter().map(FactEvent::from).collect();
         let result = result_of(self.number, step, &call.id, output);
-        self.conversation.push(std::sync::Arc::new(result.message.clone()));
+        let message = Arc::new(result.message.clone());
         let sources = started.into_iter().collect();
-        let event = FactEvent { sources, ..EventBody::ToolResult(result).into() };
-        self.facts.tell(vec![event]).await?;
-        Ok(())
+        events.push(FactEvent { sources, ..EventBody::ToolResult(result).into() });
+        self.facts.tell(events).await?;
+        Ok(message)
     }
+}
+
+/// Decides which calls run, and how the turn ends after them, if it does.
+fn plan<'a>(calls: &'a [Call], repeats: &mut Repeats) -> (Vec<Planned<'a>>, Option<TurnEndReason>) {
+    let mut ends = None;
+    let mut planned = Vec::with_capacity(calls.len());
+    for call in calls {
+        let refused = match call.withheld {
+            Some(Withheld::Cut) => {
+                ends.get_or_insert(TurnEndReason::MaxTokens);
+                Some("the answer was cut at the output limit")
+            }
+            Some(Withheld::Large) => Some("its arguments are too long; write in several smaller calls"),
+            None if ends.is_some() => Some("the turn was stopped"),
+            None => repeats.note(call).map(|failure| {
+                ends = Some(TurnEndReason::Error { error: failure });
+                "the same call was made too often"
+            }),
+        };
+        planned.push(Planned { call, refused });
+    }
+    (planned, ends)
 }
 
 /// The event for a call's output.
 fn result_of(turn: u32, step: u32, call_id: &str, output: ToolOutput) -> ToolResult {
     let mut source = Source::of(SourceKind::Tool);
     source.call_id = Some(call_id.to_owned());
-    let mut message = Message::new(Role::Tool, source, vec![Block::text(output.text)]);
+    let mut content = vec![Block::text(output.text)];
+    content.extend(output.images);
+    let mut message = Message::new(Role::Tool, source, content);
     message.tool_call_id = Some(call_id.to_owned());
     message.is_error = Some(output.is_error);
     ToolResult { turn, step, message, error: output.error, meta: output.meta }
@@ -142,12 +205,8 @@ fn result_of(turn: u32, step: u32, call_id: &str, output: ToolOutput) -> ToolRes
 
 /// The output of a call that was not run.
 fn not_started(why: &str) -> ToolOutput {
-    ToolOutput {
-        text: format!("Error: the call was not run: {why}"),
-        is_error: true,
-        error: Some(ToolErrorInfo { name: "ToolError".to_owned(), code: "TOOL_NOT_STARTED".to_owned() }),
-        meta: None,
-    }
+    let error = ToolErrorInfo { name: "ToolError".to_owned(), code: "TOOL_NOT_STARTED".to_owned() };
+    ToolOutput::refused(&format!("the call was not run: {why}"), error)
 }
 
 /// The result of a call that a crash left open, by whether it had been started.
@@ -156,13 +215,13 @@ pub fn lost_result(turn: u32, step: u32, call_id: &str, name: &str, started: boo
         (
             "TOOL_OUTCOME_UNKNOWN",
             format!(
-                "Error: the daemon ended while {name} ran, so its outcome is unknown. Look at what it may have done \
+                "the daemon ended while {name} ran, so its outcome is unknown. Look at what it may have done \
                  before you repeat it."
             ),
         )
     } else {
-        ("TOOL_NOT_STARTED", format!("Error: the daemon ended before {name} was started"))
+        ("TOOL_NOT_STARTED", format!("the daemon ended before {name} was started"))
     };
-    let error = Some(ToolErrorInfo { name: "ToolError".to_owned(), code: code.to_owned() });
-    result_of(turn, step, call_id, ToolOutput { text, is_error: true, error, meta: None })
+    let error = ToolErrorInfo { name: "ToolError".to_owned(), code: code.to_owned() };
+    result_of(turn, step, call_id, ToolOutput::refused(&text, error))
 }

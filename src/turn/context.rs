@@ -11,6 +11,7 @@ use crate::event::{
     RequestHeaderBody, Role, Seq, SessionTitle, Source, SourceKind, StepMark, SystemMessage, TitleSource,
     ToolSpec,
 };
+use crate::tool::Place;
 
 /// Our instructions: short, and the same for every session, so that prefix caches hit.
 const SYSTEM_PROMPT: &str = "You are a coding agent. You work for a person in their working directory, with the tools \
@@ -38,6 +39,10 @@ impl Turn {
     /// Opens a step: what is new for the model goes to the log before the model is asked.
     pub(super) async fn open_step(&mut self, step: u32, reminder: Option<String>) -> Result<(), Lost> {
         let turn = self.number;
+        if self.route.abilities.tools {
+            let place = Place { cwd: &self.cwd, delegated: self.delegate.is_none() };
+            self.offer = self.tools.offer(&place).await;
+        }
         let mut events = vec![FactEvent::from(EventBody::StepStart(StepMark { turn, step }))];
         if self.system_text() != Some(SYSTEM_PROMPT) {
             let source = Source::of(SourceKind::SystemPrompt);
@@ -120,12 +125,12 @@ impl Turn {
             max_tokens: route.max_tokens,
             reasoning_effort: route.reasoning_effort.clone(),
         };
-        let tools = if route.abilities.tools { self.tools.specs().to_vec() } else { Vec::new() };
-        let same = self.header.as_ref().is_some_and(|old| same_header(&old.header, &config, &tools));
+        let tools = self.offer.specs();
+        let same = self.header.as_ref().is_some_and(|old| same_header(&old.header, &config, tools));
         if !same {
             let reason = if self.header.is_some() { "change" } else { self.header_reason };
-            let header =
-                RequestHeader { header: RequestHeaderBody { config, tools }, reason: reason.to_owned() };
+            let header = RequestHeaderBody { config, tools: tools.to_vec() };
+            let header = RequestHeader { header, reason: reason.to_owned() };
             self.header = Some(Arc::new(header.clone()));
             events.push(EventBody::RequestHeader(header).into());
         }

@@ -91,7 +91,7 @@ impl Turn {
             model: self.route.model.clone(),
             abilities: self.route.abilities.clone(),
             messages: self.conversation.clone(),
-            tools: if self.route.abilities.tools { self.tools.specs() } else { Vec::new().into() },
+            tools: self.offer.specs().clone(),
             max_tokens: self.route.max_tokens,
             reasoning_effort: self.route.reasoning_effort.clone(),
         }
@@ -149,8 +149,7 @@ impl Turn {
     ) -> Result<(), Stop> {
         self.conversation.push(std::sync::Arc::new(message.clone()));
         let body = AssistantMessage { turn: self.number, step, message, usage, interrupted };
-        let event =
-            FactEvent { seals_text: true, ..EventBody::AssistantMessage(body).into() };
+        let event = FactEvent { seals_text: true, ..EventBody::AssistantMessage(body).into() };
         self.facts.tell(vec![event]).await?;
         Ok(())
     }

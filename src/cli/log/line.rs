@@ -58,7 +58,9 @@ fn words(message: &Message) -> String {
         Block::Text { text } => Some(text.clone()),
         Block::ToolCall { name, .. } => Some(format!("→ {name}")),
         Block::Reasoning { .. } => None,
-        Block::Image { attachment } => Some(format!("[{} {}×{}]", attachment.media_type, attachment.width, attachment.height)),
+        Block::Image { attachment } => {
+            Some(format!("[{} {}×{}]", attachment.media_type, attachment.width, attachment.height))
+        }
     };
     message.content.iter().filter_map(part).collect::<Vec<_>>().join(" ")
 }

@@ -1,6 +1,7 @@
 //! Opening: find the log, or make the session in memory; the first prompt makes the log. And the turn's ingredients.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -14,6 +15,7 @@ use crate::session::registry::Shared;
 use crate::session::state::State;
 use crate::session::{NewSession, SessionError};
 use crate::store::{Extent, Header, Opened, StoreError};
+use crate::tool::Offer;
 use crate::turn::{Facts, Route, Turn, now_ms};
 
 /// Batches of replayed events that may wait.
@@ -98,7 +100,7 @@ impl Actor {
         state.header = None;
         self.feed.opened(opened.extent);
         let cut_bytes = opened.cut_bytes;
-        self.open = Some(Open { state, journal: Journal::Written(opened.log) });
+        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools: Arc::default() });
         self.shared.announce();
         self.begin_life(Epoch::random(), cut_bytes)
     }
@@ -128,7 +130,8 @@ impl Actor {
         let epoch = Epoch::random();
         self.feed.opened(Extent::default());
         self.feed.begin_epoch(epoch);
-        self.open = Some(Open { state, journal: Journal::Unwritten { header, epoch } });
+        let journal = Journal::Unwritten { header, epoch };
+        self.open = Some(Open { state, journal, tools: Arc::default() });
         self.shared.announce();
         Ok(())
     }
@@ -157,6 +160,9 @@ impl Open {
             mode: state.settings.mode,
             route: self.route(shared),
             tools: shared.tools(),
+            offer: Offer::none(),
+            tool_state: self.tools.clone(),
+            delegate: None,
             config: shared.config(),
             header: state.header.clone(),
             header_reason: if resumed { "resume" } else { "initial" },

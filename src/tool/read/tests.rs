@@ -3,11 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
-
 use super::*;
 use crate::config::ByteSize;
-use crate::event::SessionId;
 use crate::tool::Tools;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -22,12 +19,7 @@ fn bench_with(change: impl FnOnce(&mut Config)) -> Bench {
     let mut config = Config::default();
     change(&mut config);
     let directory = tempfile::tempdir().unwrap();
-    let context = ToolContext {
-        session: SessionId::new("s1").unwrap(),
-        call_id: "call_1".to_owned(),
-        cwd: directory.path().to_owned(),
-        cancel: CancellationToken::new(),
-    };
+    let context = ToolContext::of_test(directory.path().to_owned());
     Bench { tools: Tools::new(&config), context, directory }
 }
 

@@ -1,0 +1,106 @@
+//! What a step offers its model: the tools that there are at that moment, always in the same order.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Effect, Failed, Tool, ToolOutput, Tools, clip};
+use crate::event::ToolSpec;
+
+/// For whom an offer is.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The session's working directory.
+    pub cwd: &'a Path,
+    /// Whether the session is a subagent's: it delegates nothing.
+    pub delegated: bool,
+}
+
+/// The tools on offer. Cheap to clone.
+#[derive(Clone)]
+pub struct Offer {
+    tools: Arc<[Arc<dyn Tool>]>,
+    specs: Arc<[ToolSpec]>,
+}
+
+impl Tools {
+    /// The tools for a step.
+    #[expect(clippy::unused_async, reason = "tools of other programs are listed here")]
+    pub async fn offer(&self, place: &Place<'_>) -> Offer {
+        let offered =
+            self.built_in.iter().filter(|tool| !(place.delegated && tool.effect() == Effect::Delegates));
+        let tools: Arc<[Arc<dyn Tool>]> = offered.cloned().collect();
+        let specs = tools.iter().map(|tool| tool.spec().clone()).collect();
+        Offer { tools, specs }
+    }
+}
+
+impl Offer {
+    /// No tools.
+    pub fn none() -> Self {
+        Self { tools: Arc::new([]), specs: Arc::new([]) }
+    }
+
+    /// What the model is told of them.
+    pub fn specs(&self) -> &Arc<[ToolSpec]> {
+        &self.specs
+    }
+
+    /// The tool of a name.
+    pub fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
+        self.tools.iter().find(|tool| tool.spec().name == name).cloned()
+    }
+
+    /// What a call of a tool that does not exist gives back.
+    pub fn unknown(&self, name: &str) -> ToolOutput {
+        let names: Vec<_> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
+        let name = clip::line(name);
+        let text = format!("there is no tool named \"{name}\"; use one of: {}", names.join(", "));
+        ToolOutput::failed(Failed::UnknownTool, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    async fn offer() -> Offer {
+        Tools::new(&Config::default()).offer(&Place { cwd: Path::new("/"), delegated: false }).await
+    }
+
+    #[tokio::test]
+    async fn the_tools_are_offered_in_a_stable_order_with_compact_schemas() {
+        let tools = offer().await;
+        let seen: Vec<_> =
+            tools.specs().iter().map(|s| (s.name.clone(), s.parameters.get().to_owned())).collect();
+        let expected = [
+            (
+                "bash",
+                r#"{"properties":{"command":{"description":"The command line, run by bash -c.","type":"string"},"description":{"description":"What the command is for, in 5 to 10 words.","type":"string"},"timeoutMs":{"description":"Longest run in milliseconds.","maximum":3600000,"minimum":1,"type":"integer"},"workdir":{"description":"Directory to run in instead of the working directory.","type":"string"}},"required":["command"],"type":"object"}"#,
+            ),
+            (
+                "read",
+                r#"{"properties":{"file_path":{"description":"Path of the file, absolute or relative to the working directory.","type":"string"},"limit":{"description":"How many lines to read at most.","maximum":2000,"minimum":1,"type":"integer"},"offset":{"description":"The first line to read, counted from 1.","minimum":1,"type":"integer"}},"required":["file_path"],"type":"object"}"#,
+            ),
+        ];
+        assert_eq!(seen, expected.map(|(name, schema)| (name.to_owned(), schema.to_owned())));
+        let again = offer().await;
+        assert_eq!(again.specs()[0].parameters.get(), tools.specs()[0].parameters.get());
+    }
+
+    #[tokio::test]
+    async fn a_tool_is_found_by_its_exact_name() {
+        let tools = offer().await;
+        assert_eq!(tools.get("bash").unwrap().effect(), Effect::Acts);
+        assert_eq!(tools.get("read").unwrap().effect(), Effect::Reads);
+        assert!(tools.get("Bash").is_none());
+    }
+
+    #[tokio::test]
+    async fn an_unknown_tool_is_told_with_the_known_ones() {
+        let output = offer().await.unknown("bsh\nrm");
+        assert_eq!(output.text, "Error: there is no tool named \"bsh rm\"; use one of: bash, read");
+        assert!(output.is_error);
+        assert_eq!(output.error.unwrap().code, "UNKNOWN_TOOL");
+    }
+}
