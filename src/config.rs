@@ -10,6 +10,7 @@ mod keys;
 mod layer;
 mod listen;
 mod load;
+mod mcp;
 mod paths;
 mod private_file;
 mod reload;
@@ -32,6 +33,7 @@ pub use self::credentials::{
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Source};
 pub use self::file::read_text;
+pub use self::mcp::{check_mcp_server, workspace_mcp_servers};
 pub use self::load::{Flags, Loaded, Profile, check_text, load};
 pub use self::paths::Paths;
 pub use self::private_file::write_private;
@@ -84,6 +86,8 @@ table! {
         shutdown: Shutdown = Shutdown::default(),
         /// Tools.
         tools: Tools = Tools::default(),
+        /// MCP servers.
+        mcp: Mcp = Mcp::default(),
         /// The daemon's own log.
         log: Log = Log::default(),
         /// Who may connect.
@@ -251,6 +255,50 @@ table! {
         output_tail_bytes: ByteSize = ByteSize(128 * KIB),
         /// Variables that tools see besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TERM, TZ and TMPDIR.
         env: Vec<String> = Vec::new(),
+    }
+
+    /// MCP servers: programs and addresses that offer more tools.
+    Mcp {
+        /// Workspaces whose `.dshd/mcp.toml` and `.mcp.json` are used whatever they say.
+        trusted_workspaces: Vec<PathBuf> = Vec::new(),
+        /// Tools that a model is offered in all, the built-in ones counted.
+        max_tools: usize = 128,
+        /// Servers that run at once.
+        max_servers: usize = 32,
+        /// A server that no session has asked for so long is stopped; it starts again when one does.
+        #[serde(with = "duration")]
+        idle_stop: Duration = Duration::from_mins(30),
+        /// One message of a server; one that sends a longer one is started anew.
+        message_bytes: ByteSize = ByteSize(16 * MIB),
+        /// The servers by name.
+        servers: BTreeMap<String, McpServer> = BTreeMap::new(),
+    }
+
+    /// An MCP server: exactly one of `command` and `url`. `${NAME}` and `${NAME:-default}` in `command`, `args`, `env`,
+    /// `url` and `headers` are variables of the daemon's environment.
+    McpServer {
+        /// The program; it speaks MCP on its stdin and stdout.
+        command: Option<String> = None,
+        /// Its arguments.
+        args: Vec<String> = Vec::new(),
+        /// Variables that it sees besides those that tools see.
+        env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Where it runs; without it in the workspace, or the home when it belongs to none.
+        cwd: Option<PathBuf> = None,
+        /// The address of a server that speaks streamable HTTP.
+        url: Option<String> = None,
+        /// Headers of every request to it.
+        headers: BTreeMap<String, String> = BTreeMap::new(),
+        /// Longest call.
+        #[serde(with = "duration")]
+        timeout: Duration = Duration::from_mins(1),
+        /// Longest wait of a step for the server's first list of tools.
+        #[serde(with = "duration")]
+        start_timeout: Duration = Duration::from_secs(10),
+        /// Text of one result that the model gets.
+        result_bytes: ByteSize = ByteSize(50 * KIB),
+        /// Use it.
+        enabled: bool = true,
     }
 
     /// The daemon's own log.

@@ -5,28 +5,28 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys};
+use super::{mcp, ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys};
 
 /// Longest path of a Unix socket on Linux, without its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Bytes of a connection's outbound queue that are kept for small replies.
 const OUTBOUND_RESERVE: ByteSize = ByteSize(64 << 10);
 /// Largest size of any queue, line or event.
-const SIZE_MAX: ByteSize = ByteSize(1 << 30);
+pub(super) const SIZE_MAX: ByteSize = ByteSize(1 << 30);
 /// Largest count of anything that a limit bounds.
 const COUNT_MAX: usize = 1 << 20;
 /// Smallest line that a request of any method fits in.
 const LINE_MIN: ByteSize = ByteSize(4 << 10);
 
 /// A key and why its value can't be used.
-struct Refusal {
-    key: String,
-    reason: String,
+pub(super) struct Refusal {
+    pub(super) key: String,
+    pub(super) reason: String,
 }
 
-type Checked = Result<(), Refusal>;
+pub(super) type Checked = Result<(), Refusal>;
 
-fn refuse(key: impl Into<String>, reason: impl Into<String>) -> Checked {
+pub(super) fn refuse(key: impl Into<String>, reason: impl Into<String>) -> Checked {
     Err(Refusal { key: key.into(), reason: reason.into() })
 }
 
@@ -41,6 +41,7 @@ pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Resu
         .try_for_each(|listen| address(listen, config.tools.allow_unsandboxed_remote))
         .and_then(|()| config.providers.iter().try_for_each(|(name, one)| provider(name, one)))
         .and_then(|()| default_provider(config))
+        .and_then(|()| config.mcp.servers.iter().try_for_each(|(name, one)| mcp::server(name, one)))
         .and_then(|()| limits(&config.limits))
         .and_then(|()| counts(config))
         .and_then(|()| sizes(config))
@@ -166,15 +167,15 @@ fn default_provider(config: &Config) -> Checked {
     }
 }
 
-fn at_least<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, least: T) -> Checked {
+pub(super) fn at_least<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, least: T) -> Checked {
     if value < least { refuse(key, format!("at least {least}, got {value}")) } else { Ok(()) }
 }
 
-fn at_most<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, most: T) -> Checked {
+pub(super) fn at_most<T: PartialOrd + Copy + std::fmt::Display>(key: &str, value: T, most: T) -> Checked {
     if value > most { refuse(key, format!("at most {most}, got {value}")) } else { Ok(()) }
 }
 
-fn positive(key: &str, duration: Duration) -> Checked {
+pub(super) fn positive(key: &str, duration: Duration) -> Checked {
     if duration.is_zero() { refuse(key, "more than 0s") } else { Ok(()) }
 }
 
@@ -209,6 +210,8 @@ fn counts(config: &Config) -> Checked {
         ("limits.children", limits.children),
         ("limits.bad_frames", limits.bad_frames as usize),
         ("turn.max_steps", config.turn.max_steps as usize),
+        ("mcp.max_tools", config.mcp.max_tools),
+        ("mcp.max_servers", config.mcp.max_servers),
         ("log.files_kept", config.log.files_kept),
     ];
     for (key, count) in counts {
@@ -229,6 +232,7 @@ fn sizes(config: &Config) -> Checked {
         ("limits.event_bytes", limits.event_bytes),
         ("limits.message_bytes", limits.message_bytes),
         ("turn.tool_result_bytes", config.turn.tool_result_bytes),
+        ("mcp.message_bytes", config.mcp.message_bytes),
         ("tools.output_head_bytes", config.tools.output_head_bytes),
         ("tools.output_tail_bytes", config.tools.output_tail_bytes),
     ];
@@ -243,6 +247,7 @@ fn durations(config: &Config) -> Checked {
     positive("limits.write_progress", config.limits.write_progress)?;
     positive("limits.preauth_time", config.limits.preauth_time)?;
     positive("sessions.idle_unload", config.sessions.idle_unload)?;
+    positive("mcp.idle_stop", config.mcp.idle_stop)?;
     positive("tools.bash_timeout", config.tools.bash_timeout)
 }
 

@@ -228,6 +228,12 @@ fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, envir
         settle(&keys::join(&["providers", name, "api_key_file"]), &mut provider.api_key_file);
         settle(&keys::join(&["providers", name, "script"]), &mut provider.script);
     }
+    for (name, server) in &mut config.mcp.servers {
+        settle(&keys::join(&["mcp", "servers", name, "cwd"]), &mut server.cwd);
+    }
+    for workspace in &mut config.mcp.trusted_workspaces {
+        *workspace = base("mcp.trusted_workspaces").join(expand_home(workspace, environment));
+    }
 }
 
 #[cfg(test)]

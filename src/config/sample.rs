@@ -6,7 +6,7 @@ use std::path::Path;
 use figment::value::Value;
 use serde::Deserialize as _;
 
-use super::{Config, DEEPSEEK, ModelConfig, ProviderConfig, check_text, file, keys};
+use super::{Config, DEEPSEEK, McpServer, ModelConfig, ProviderConfig, check_text, file, keys};
 use crate::config::Environment;
 
 const SAMPLE: &str = include_str!("../../config/dshd.toml");
@@ -47,7 +47,7 @@ fn every_key_that_has_a_default_is_there() {
     for key in keys::flatten(&Config::default()).into_keys() {
         let other_provider =
             key.starts_with("providers.") && !key.starts_with("providers.deepseek-official.");
-        if other_provider || key == "listen" || key.contains(".models") {
+        if other_provider || key == "listen" || key == "mcp.servers" || key.contains(".models") {
             continue;
         }
         assert!(set.contains_key(&key), "{key} is missing");
@@ -62,7 +62,9 @@ fn every_key_that_has_none_is_shown_by_an_example() {
         assert!(shown, "{key} is missing");
     }
     let Ok(Value::Dict(_, model)) = Value::serialize(ModelConfig::default()) else { panic!("no table") };
-    for field in model.keys().map(String::as_str).chain(["unix", "tcp"]) {
+    let Ok(Value::Dict(_, server)) = Value::serialize(McpServer::default()) else { panic!("no table") };
+    let fields = model.keys().chain(server.keys()).map(String::as_str);
+    for field in fields.chain(["unix", "tcp"]) {
         assert!(has_example(field), "{field} is missing");
     }
 }

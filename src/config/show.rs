@@ -4,7 +4,7 @@ use std::path::Path;
 
 use figment::value::Value;
 
-use super::{Credentials, CredentialsError, KeyPlace, Loaded, Source, api_key, keys};
+use super::{Credentials, CredentialsError, KeyPlace, Loaded, Secret, Source, api_key, keys};
 
 /// One value in force.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +28,11 @@ pub fn rows(loaded: &Loaded) -> Result<Vec<Row>, CredentialsError> {
         .into_iter()
         .map(|(key, value)| {
             let source = loaded.source(&key);
+            if is_secret_of_mcp(&key)
+                && let Some(secret) = value.as_str().and_then(Secret::new)
+            {
+                return Row { value: Value::from(secret.masked()), source, secret: true, key };
+            }
             Row { value: masked(&key, value), source, secret: false, key }
         })
         .collect();
@@ -94,10 +99,15 @@ pub fn toml(value: &Value) -> String {
     }
 }
 
+/// Variables and headers of MCP servers hold tokens more often than not.
+fn is_secret_of_mcp(key: &str) -> bool {
+    key.strip_prefix("mcp.servers.").is_some_and(|rest| rest.contains(".env.") || rest.contains(".headers."))
+}
+
 /// A URL's password is a secret too.
 fn masked(key: &str, value: Value) -> Value {
     let Value::String(_, url) = &value else { return value };
-    if !key.ends_with(".base_url") {
+    if !key.ends_with(".base_url") && !(key.starts_with("mcp.servers.") && key.ends_with(".url")) {
         return value;
     }
     let Some((scheme, rest)) = url.split_once("://") else { return value };
