@@ -33,8 +33,8 @@ pub use self::credentials::{
 pub use self::environment::Environment;
 pub use self::error::{ConfigError, Source};
 pub use self::file::read_text;
-pub use self::mcp::{check_mcp_server, workspace_mcp_servers};
 pub use self::load::{Flags, Loaded, Profile, check_text, load};
+pub use self::mcp::{check_mcp_server, workspace_mcp_servers};
 pub use self::paths::Paths;
 pub use self::private_file::write_private;
 pub use self::reload::{changed_but_fixed, reload};

@@ -10,9 +10,11 @@ pub mod inherited;
 pub mod lock;
 mod nofile;
 mod run;
+mod service;
 mod unchecked;
 
 pub use self::capture::{Caps, Captured};
 pub use self::environment::allowed;
 pub use self::nofile::raise_nofile_limit;
 pub use self::run::{End, Finished, Job, StartError, Stopped, run};
+pub use self::service::{Pipes, Program, Service};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{mcp, ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys};
+use super::{ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys, mcp};
 
 /// Longest path of a Unix socket on Linux, without its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;

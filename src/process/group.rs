@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::unix::AsyncFd;
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::unchecked;
 
@@ -41,6 +41,10 @@ impl Group {
                 Err(error)
             }
         }
+    }
+
+    pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
+        self.leader.stdin.take()
     }
 
     pub(super) fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {

@@ -149,7 +149,7 @@ fn command(job: &Job) -> Command {
     command
 }
 
-fn end_of(status: std::process::ExitStatus) -> End {
+pub(super) fn end_of(status: std::process::ExitStatus) -> End {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
         (Some(code), _) => End::Exited(code),
