@@ -49,6 +49,8 @@ pub enum WhenBusy {
     Reject,
     /// Make it its own turn, first in first out.
     Queue,
+    /// Tell it to the running turn before its next model call.
+    Steer,
 }
 
 /// A prompt.
@@ -130,7 +132,7 @@ pub enum Status {
 pub struct QueueView {
     /// The prompt whose turn runs.
     pub running: Option<MessageId>,
-    /// Those that wait, in order, with their text.
+    /// Those that wait, in the order in which the model will hear them, with their text.
     pub queued: Vec<(MessageId, String)>,
 }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::call::lost_result;
 pub use self::context::now_ms;
-pub use self::fact::{Fact, FactEvent, Facts, Lost};
+pub use self::fact::{Fact, FactEvent, Facts, Lost, Logged};
 
 use self::call::Repeats;
 use self::step::Step;
@@ -148,12 +148,16 @@ impl Turn {
                 Step::Final(reason) => Some(reason),
                 Step::Calls(calls) => self.run_calls(number, &calls, &mut repeats).await?,
             };
-            self.tell(EventBody::StepEnd(StepMark { turn: self.number, step: number })).await?;
+            let end = EventBody::StepEnd(StepMark { turn: self.number, step: number });
+            let waiting = self.facts.tell_and_look(vec![end.into()]).await?;
             if self.cancel.is_cancelled() {
                 return Err(Stop::Cancelled);
             }
-            if let Some(reason) = ends {
-                return Ok(reason);
+            match ends {
+                // Somebody has said something meanwhile: the model hears of it before the turn may end.
+                Some(TurnEndReason::Completed) if waiting && number < self.config.turn.max_steps => {}
+                Some(reason) => return Ok(reason),
+                None => {}
             }
         }
         let max = self.config.turn.max_steps;

@@ -101,6 +101,8 @@ pub enum WhenBusy {
     Reject,
     /// Wait as a turn of its own.
     Queue,
+    /// Tell the running turn, before its next model call.
+    Steer,
 }
 
 impl From<WhenBusy> for crate::protocol::WhenBusy {
@@ -108,6 +110,7 @@ impl From<WhenBusy> for crate::protocol::WhenBusy {
         match when {
             WhenBusy::Reject => Self::Reject,
             WhenBusy::Queue => Self::Queue,
+            WhenBusy::Steer => Self::Steer,
         }
     }
 }

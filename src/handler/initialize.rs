@@ -11,13 +11,14 @@ use super::{Outcome, Started, invalid};
 use crate::auth::Scope;
 use crate::config::Limits;
 use crate::protocol::{
-    InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION, WhenBusy,
+    InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION,
 };
 use crate::rpc::{ErrorKind, RpcError};
 
 /// What this server can do beyond the protocol that it is compatible with.
 const CAPABILITIES: &[&str] = &[
     "session/cancel",
+    "steer",
     "session/create",
     "session/resume",
     "session/subscribe",
@@ -69,7 +70,7 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         reasoning_effort: params.reasoning_effort,
         permission_mode: params.permission_mode.map(Into::into),
         completion: params.completion.unwrap_or(defaults.completion),
-        when_busy: accept_when_busy(params.when_busy.unwrap_or(defaults.when_busy))?,
+        when_busy: params.when_busy.unwrap_or(defaults.when_busy),
         deltas: params.deltas.unwrap_or(defaults.deltas),
         on_disconnect: params.on_disconnect.unwrap_or(defaults.on_disconnect),
         client: params.client,
@@ -107,17 +108,6 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, RpcError> {
         Ok(path) if path.is_dir() => Ok(path),
         Ok(_) => Err(invalid("cwd", &format!("{text} is not a directory"))),
         Err(error) => Err(invalid("cwd", &format!("{text} can't be used: {error}"))),
-    }
-}
-
-/// Steering comes later; until then it is refused where it is asked for.
-///
-/// # Errors
-/// `invalid_params`.
-pub(super) fn accept_when_busy(when_busy: WhenBusy) -> Result<WhenBusy, RpcError> {
-    match when_busy {
-        WhenBusy::Reject | WhenBusy::Queue => Ok(when_busy),
-        WhenBusy::Steer => Err(invalid("whenBusy", "this version takes \"reject\" and \"queue\"")),
     }
 }
 

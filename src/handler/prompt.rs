@@ -23,7 +23,7 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
     let content = content(params.content_blocks)?;
     let request = PromptRequest {
         content,
-        when_busy: when_busy(bound, params.when_busy)?,
+        when_busy: when_busy(bound, params.when_busy),
         idempotency_key: params.idempotency_key,
         receipt: bound.completion == Completion::Receipt,
     };
@@ -100,9 +100,10 @@ fn content(blocks: Vec<ContentBlock>) -> Result<Vec<Block>, RpcError> {
     blocks.into_iter().map(block).collect()
 }
 
-fn when_busy(bound: &Bound, asked: Option<WhenBusy>) -> Result<session::WhenBusy, RpcError> {
-    match super::initialize::accept_when_busy(asked.unwrap_or(bound.when_busy))? {
-        WhenBusy::Queue => Ok(session::WhenBusy::Queue),
-        WhenBusy::Reject | WhenBusy::Steer => Ok(session::WhenBusy::Reject),
+fn when_busy(bound: &Bound, asked: Option<WhenBusy>) -> session::WhenBusy {
+    match asked.unwrap_or(bound.when_busy) {
+        WhenBusy::Reject => session::WhenBusy::Reject,
+        WhenBusy::Queue => session::WhenBusy::Queue,
+        WhenBusy::Steer => session::WhenBusy::Steer,
     }
 }

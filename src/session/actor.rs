@@ -28,10 +28,10 @@ use super::mailbox::{Command, Mailbox};
 use super::registry::Shared;
 use super::state::State;
 use super::{CloseCause, SessionError, Status};
-use crate::event::{AbortCause, Seq, SessionId};
+use crate::event::{AbortCause, SessionId};
 use crate::store::StoreError;
 use crate::tool::ToolState;
-use crate::turn::{Fact, Facts, Lost, Outcome};
+use crate::turn::{Fact, Facts, Logged, Lost, Outcome};
 
 /// What a cancelled turn gets beyond `shutdown.cancel_grace` before its task is stopped: as long again, and no longer
 /// than this.
@@ -59,7 +59,7 @@ enum Reached {
     /// A prompt is safe.
     Durable(super::Answerer<()>),
     /// A turn's facts are safe.
-    Fact { ack: oneshot::Sender<Result<Seq, Lost>>, first: Seq },
+    Fact { ack: oneshot::Sender<Result<Logged, Lost>>, logged: Logged },
     /// A turn's end is safe: its prompt may be told.
     End(settle::Ended),
 }

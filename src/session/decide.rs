@@ -1,9 +1,11 @@
 //! What a session does next, computed from its state. No I/O: the answers are events to append, or refusals.
 
+use std::sync::Arc;
+
 use super::state::{Keyed, State, content_hash};
 use super::{PromptRequest, SessionError, WhenBusy};
 use crate::event::{
-    ApprovalPolicy, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionPreset,
+    ApprovalPolicy, Block, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionPreset,
     Recovered, Role, SandboxMode, SessionId, SessionOpened, Source, SourceKind, SpliceOutcome, StepMark,
     TurnEnd, TurnEndReason, TurnStart,
 };
@@ -42,15 +44,65 @@ impl State {
         }
         let message = Message::new(Role::User, Source::of(SourceKind::User), request.content.clone());
         let message_id = message.id.clone();
-        let event = EventBody::InboxSpliced(InboxSpliced {
-            target: InboxTarget::NextTurn,
-            start: u32::try_from(self.queue.len()).unwrap_or(u32::MAX),
-            removed_count: None,
-            outcome: None,
-            inserted: vec![message],
-            idempotency_key: request.idempotency_key.clone(),
-        });
+        let steers = request.when_busy == WhenBusy::Steer && self.turn.is_some();
+        let (target, at) = if steers {
+            (InboxTarget::NextStep, self.steering.len())
+        } else {
+            (InboxTarget::NextTurn, self.queue.len())
+        };
+        let event = insertion(target, at, message, request.idempotency_key.clone());
         Ok(Verdict::Insert { message_id, event })
+    }
+
+    /// Takes a notice of ours: the running turn hears of it in its next step; an idle agent is woken by it.
+    pub(super) fn decide_notice(&self, text: String) -> EventBody {
+        let message = Message::new(Role::User, Source::of(SourceKind::ToolJobs), vec![Block::text(text)]);
+        if self.turn.is_some() {
+            insertion(InboxTarget::NextStep, self.steering.len(), message, None)
+        } else {
+            insertion(InboxTarget::NextTurn, self.queue.len(), message, None)
+        }
+    }
+
+    /// Takes what waits for the next step: the events that say so, and the messages.
+    pub(super) fn decide_claim(&self) -> (Vec<EventBody>, Vec<Arc<Message>>) {
+        if self.steering.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        let claimed: Vec<Arc<Message>> = self.steering.iter().map(|queued| queued.message.clone()).collect();
+        let mut events = vec![removal(InboxTarget::NextStep, 0, claimed.len(), None)];
+        events.extend(claimed.iter().map(|message| EventBody::UserMessage((**message).clone())));
+        (events, claimed)
+    }
+
+    /// What follows a turn's end: what still waits for a step goes to the head of the queue, then the next turn starts
+    /// if one waits and `goes_on`. Says whether it does.
+    pub(super) fn decide_after(&self, reason: &TurnEndReason, goes_on: bool) -> (Vec<EventBody>, bool) {
+        // Our own notices wake the agent when it had simply finished. After a cancel or a failure they wait.
+        let mut events = self.decide_moves(*reason == TurnEndReason::Completed);
+        let starts = goes_on && !(self.queue.is_empty() && events.is_empty());
+        if starts {
+            events.extend(self.start_events());
+        }
+        (events, starts)
+    }
+
+    /// Moves prompts that wait for a step that will not come to the head of the queue, notices too if they wake.
+    fn decide_moves(&self, notices_wake: bool) -> Vec<EventBody> {
+        let mut events = Vec::new();
+        let (mut inserted, mut kept) = (0, 0);
+        for waiting in &self.steering {
+            if !waiting.is_prompt() && !notices_wake {
+                kept += 1;
+                continue;
+            }
+            if !self.is_queued(&waiting.message.id) {
+                events.push(insertion(InboxTarget::NextTurn, inserted, (*waiting.message).clone(), None));
+                inserted += 1;
+            }
+            events.push(removal(InboxTarget::NextStep, kept, 1, None));
+        }
+        events
     }
 
     /// Starts the turn of the prompt that waits longest, once the open one has ended. `None`: nobody waits.
@@ -60,13 +112,16 @@ impl State {
 
     /// Starts the turn of the prompt at the head of the queue; one is there, or is inserted by the event before these.
     pub(super) fn start_events(&self) -> Vec<EventBody> {
-        vec![EventBody::TurnStart(TurnStart { turn: self.turns + 1 }), removal(0, None)]
+        vec![EventBody::TurnStart(TurnStart { turn: self.turns + 1 }), removal(InboxTarget::NextTurn, 0, 1, None)]
     }
 
     /// Takes a prompt out of the queue.
     pub(super) fn decide_withdrawal(&self, message_id: &MessageId) -> Option<EventBody> {
-        let at = self.queue.iter().position(|queued| queued.message.id == *message_id)?;
-        Some(removal(at, Some(SpliceOutcome::Canceled)))
+        let lists = [(InboxTarget::NextTurn, &self.queue), (InboxTarget::NextStep, &self.steering)];
+        lists.into_iter().find_map(|(target, list)| {
+            let at = list.iter().position(|queued| queued.message.id == *message_id)?;
+            Some(removal(target, at, 1, Some(SpliceOutcome::Canceled)))
+        })
     }
 
     /// Ends the open turn: calls without result get one, the step ends, then the turn.
@@ -104,15 +159,27 @@ impl State {
             events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: "never".to_owned() }).into());
         }
         events.extend(self.decide_end(TurnEndReason::Interrupted));
+        events.extend(self.decide_moves(false).into_iter().map(FactEvent::from));
         events
     }
 }
 
-fn removal(at: usize, outcome: Option<SpliceOutcome>) -> EventBody {
+fn insertion(target: InboxTarget, at: usize, message: Message, key: Option<String>) -> EventBody {
     EventBody::InboxSpliced(InboxSpliced {
-        target: InboxTarget::NextTurn,
+        target,
         start: u32::try_from(at).unwrap_or(u32::MAX),
-        removed_count: Some(1),
+        removed_count: None,
+        outcome: None,
+        inserted: vec![message],
+        idempotency_key: key,
+    })
+}
+
+fn removal(target: InboxTarget, at: usize, count: usize, outcome: Option<SpliceOutcome>) -> EventBody {
+    EventBody::InboxSpliced(InboxSpliced {
+        target,
+        start: u32::try_from(at).unwrap_or(u32::MAX),
+        removed_count: Some(u32::try_from(count).unwrap_or(u32::MAX)),
         outcome,
         inserted: Vec::new(),
         idempotency_key: None,

@@ -14,7 +14,7 @@ use super::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
 };
-use crate::event::{MessageId, SessionId};
+use crate::event::{EventBody, MessageId, SessionId};
 
 /// The answering ends of a prompt's ticket.
 #[derive(Debug)]
@@ -71,6 +71,11 @@ pub(crate) enum Command {
         path: PathBuf,
         answer: Answerer<PathBuf>,
     },
+    /// Something happened beside the turns: these facts are logged, and the model is told the text.
+    Notice {
+        events: Vec<EventBody>,
+        text: Option<String>,
+    },
     /// Leave memory if idle.
     Unload,
 }
@@ -87,12 +92,13 @@ impl Command {
             Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
                 drop(answer.send(Err(error)));
             }
-            Self::Unload => {}
+            Self::Notice { .. } | Self::Unload => {}
         }
     }
 
     fn lets_go(&self) -> bool {
-        matches!(self, Self::Cancel { .. } | Self::Close { .. } | Self::Unload)
+        // A notice ends what a tool had begun: there are no more of them than running jobs.
+        matches!(self, Self::Cancel { .. } | Self::Close { .. } | Self::Notice { .. } | Self::Unload)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a session is, as a fold over its events. No I/O: the actor appends an event, then applies it here. Replaying a
 //! log and living through it are the same code.
 
+mod inbox;
 #[cfg(test)]
 mod tests;
 
@@ -10,13 +11,14 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{NewSession, QueueView};
+pub(super) use self::inbox::{Queued, view};
+pub(crate) use self::inbox::QueueFold;
+
+use super::NewSession;
 use crate::event::{
-    AbortCause, Block, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionMode,
-    RequestContext, RequestHeader, Role, Seq, SessionEvent, SessionUpdate, SpliceOutcome, SurfaceOp, TurnEnd,
-    TurnEndReason,
+    Block, EventBody, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role, Seq,
+    SessionEvent, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
 };
-use crate::store::StoredLine;
 
 /// Idempotency keys that a session remembers.
 const KEYS_MAX: usize = 256;
@@ -24,21 +26,13 @@ const KEYS_MAX: usize = 256;
 /// Digest of a prompt's content, to tell a repeat from a clash.
 pub(super) type ContentHash = [u8; 32];
 
-/// A prompt that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Queued {
-    pub(super) message: Arc<Message>,
-    /// When it came, in epoch milliseconds.
-    pub(super) since_ms: u64,
-    /// It was found in the log: it waits for the next prompt and makes nobody busy.
-    pub(super) recovered: bool,
-}
-
 /// A turn that runs, or that a crash left open.
 #[derive(Clone, Debug)]
 pub(super) struct OpenTurn {
     pub(super) turn: u32,
     pub(super) message_id: Option<MessageId>,
+    /// Messages that came while it ran and that it has taken up.
+    pub(super) steered: Vec<MessageId>,
     pub(super) since_ms: u64,
     pub(super) step: Option<u32>,
     /// Calls of the last message that have no result yet.
@@ -88,7 +82,10 @@ pub(super) struct Settings {
 pub(super) struct State {
     pub(super) settings: Settings,
     pub(super) last: Option<Seq>,
+    /// Messages that wait for a turn each.
     pub(super) queue: VecDeque<Queued>,
+    /// Messages that wait for the next step.
+    pub(super) steering: VecDeque<Queued>,
     pub(super) turn: Option<OpenTurn>,
     /// The prompt of the last turn.
     pub(super) claimed: Option<Arc<Message>>,
@@ -116,6 +113,7 @@ impl State {
             },
             last: None,
             queue: VecDeque::new(),
+            steering: VecDeque::new(),
             turn: None,
             claimed: None,
             turns: 0,
@@ -137,6 +135,7 @@ impl State {
                 self.turn = Some(OpenTurn {
                     turn: start.turn,
                     message_id: None,
+                    steered: Vec::new(),
                     since_ms: event.time_ms,
                     step: None,
                     calls: Vec::new(),
@@ -206,43 +205,10 @@ impl State {
         self.keys.iter().find(|keyed| keyed.key == key)
     }
 
-    fn apply_splice(&mut self, splice: &InboxSpliced, event: &SessionEvent, replayed: bool) {
-        if splice.target != InboxTarget::NextTurn {
-            return;
-        }
-        let start = (splice.start as usize).min(self.queue.len());
-        let count = (splice.removed_count.unwrap_or(0) as usize).min(self.queue.len() - start);
-        let removed: Vec<Queued> = self.queue.drain(start..start + count).collect();
-        match splice.outcome {
-            Some(SpliceOutcome::Canceled) => {
-                for queued in removed {
-                    self.note_outcome(
-                        &queued.message.id,
-                        &TurnEndReason::Aborted { reason: AbortCause::User },
-                        event.seq,
-                    );
-                }
-            }
-            None => {
-                if let Some(claimed) = removed.into_iter().next() {
-                    self.with_turn(|turn| turn.message_id = Some(claimed.message.id.clone()));
-                    self.claimed = Some(claimed.message);
-                }
-            }
-        }
-        for (offset, message) in splice.inserted.iter().enumerate() {
-            if let Some(key) = &splice.idempotency_key {
-                self.remember(key, message);
-            }
-            let queued =
-                Queued { message: Arc::new(message.clone()), since_ms: event.time_ms, recovered: replayed };
-            self.queue.insert((start + offset).min(self.queue.len()), queued);
-        }
-    }
-
     fn apply_end(&mut self, end: &TurnEnd, seq: Seq) {
-        if let Some(message_id) = self.turn.take().and_then(|turn| turn.message_id) {
-            self.note_outcome(&message_id, &end.reason, seq);
+        let Some(turn) = self.turn.take() else { return };
+        for message_id in turn.message_id.iter().chain(&turn.steered) {
+            self.note_outcome(message_id, &end.reason, seq);
         }
     }
 
@@ -320,38 +286,6 @@ impl State {
         if let Some(keyed) = self.keys.iter_mut().find(|keyed| keyed.message_id == *message_id) {
             keyed.outcome = Some((reason.clone(), seq));
         }
-    }
-}
-
-/// What waits in a log that nobody has open: a fold over its inbox events alone.
-#[derive(Debug, Default)]
-pub(crate) struct QueueFold {
-    queued: VecDeque<(MessageId, String)>,
-}
-
-impl QueueFold {
-    /// Takes a stored event into account.
-    pub(crate) fn take(&mut self, line: &StoredLine) {
-        if !line.json.starts_with(b"{\"type\":\"agent/inbox/spliced\"") {
-            return;
-        }
-        let Ok(SessionEvent { body: EventBody::InboxSpliced(splice), .. }) = SessionEvent::decode(&line.json)
-        else {
-            return;
-        };
-        if splice.target == InboxTarget::NextTurn {
-            let start = (splice.start as usize).min(self.queued.len());
-            let count = (splice.removed_count.unwrap_or(0) as usize).min(self.queued.len() - start);
-            self.queued.drain(start..start + count);
-            for (offset, message) in splice.inserted.iter().enumerate() {
-                self.queued.insert(start + offset, (message.id.clone(), message.text()));
-            }
-        }
-    }
-
-    /// What waits.
-    pub(crate) fn view(self) -> QueueView {
-        QueueView { running: None, queued: self.queued.into() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{FactEvent, Lost, Turn};
+use super::{FactEvent, Lost, Logged, Turn};
 use crate::event::{
     Block, EventBody, Message, PermissionMode, RequestConfig, RequestContext, RequestHeader,
     RequestHeaderBody, Role, Seq, SessionTitle, Source, SourceKind, StepMark, SystemMessage, TitleSource,
@@ -63,7 +63,8 @@ impl Turn {
             self.say(&mut events, Message::new(Role::User, source, vec![Block::text(text)]));
         }
         self.push_header(&mut events);
-        let first = self.facts.tell(events).await?;
+        let Logged { first, claimed, .. } = self.facts.tell_and_claim(events).await?;
+        self.conversation.extend(claimed);
         if let (false, Some(at)) = (self.titled, prompt_at) {
             self.titled = true;
             let title = title_of(&self.prompt.text());

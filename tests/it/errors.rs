@@ -358,8 +358,6 @@ async fn reserved_methods_are_refused_and_not_half_served() {
     for method in ["session/update", "session/delete", "session/blob", "session/approval/answer"] {
         check(&mut peer, method, json!({ "sessionId": "s" }), -32601, "unknown_method").await;
     }
-    let steer = prompt("s", "x", &json!({ "whenBusy": "steer" }));
-    check(&mut peer, "session/prompt", steer, -32602, "invalid_params").await;
     let image = json!({ "sessionId": "s", "contentBlocks": [{ "type": "image", "data": "AA==", "mimeType": "image/png" }] });
     check(&mut peer, "session/prompt", image, -32602, "invalid_params").await;
     leave(peer).await;

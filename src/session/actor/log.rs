@@ -7,7 +7,7 @@ use crate::event::{Epoch, EventError, Seq, SessionEvent};
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
-use crate::turn::{Fact, FactEvent, Lost, now_ms};
+use crate::turn::{Fact, FactEvent, Lost, Logged, now_ms};
 
 /// A session's log, or what it will begin with: no file is made before the first prompt.
 pub(super) enum Journal {
@@ -62,10 +62,15 @@ impl Actor {
 
     /// A turn tells facts.
     pub(super) fn take_fact(&mut self, fact: Fact) {
-        let appended = self.append(fact.events);
-        match (appended, fact.durable) {
-            (Ok(first), true) => self.barrier(Reached::Fact { ack: fact.ack, first }),
-            (result, _) => drop(fact.ack.send(result.map_err(|_| Lost))),
+        let Fact { mut events, durable, claims, ack } = fact;
+        let claim = self.open.as_ref().filter(|_| claims).map(|open| open.state.decide_claim());
+        let (claiming, claimed) = claim.unwrap_or_default();
+        events.extend(claiming.into_iter().map(FactEvent::from));
+        let appended = self.append(events);
+        let waiting = self.open.as_ref().is_some_and(|open| !open.state.steering.is_empty());
+        match appended.map(|first| Logged { first, claimed, waiting }) {
+            Ok(logged) if durable => self.barrier(Reached::Fact { ack, logged }),
+            result => drop(ack.send(result.map_err(|_| Lost))),
         }
     }
 
@@ -98,7 +103,7 @@ impl Actor {
         });
         match reached {
             Reached::Durable(answer) => drop(answer.send(outcome)),
-            Reached::Fact { ack, first } => drop(ack.send(outcome.map(|()| first).map_err(|_| Lost))),
+            Reached::Fact { ack, logged } => drop(ack.send(outcome.map(|()| logged).map_err(|_| Lost))),
             Reached::End(ended) => ended.tell(&outcome),
         }
     }

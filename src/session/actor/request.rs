@@ -7,7 +7,7 @@ use super::{Actor, Leaving, Reached};
 use crate::event::{AbortCause, Block, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
 use crate::session::decide::Verdict;
 use crate::session::mailbox::{Command, PromptAnswers};
-use crate::session::state::Keyed;
+use crate::session::state::{Keyed, view};
 use crate::session::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
@@ -35,6 +35,7 @@ impl Actor {
                 let set = self.set_directory(&new, &path).await;
                 let _ = answer.send(set);
             }
+            Command::Notice { events, text } => self.notice(events, text),
             Command::Unload => {
                 if self.running.is_none() && self.barriers.is_empty() {
                     self.leaving = self.leaving.or(Some(Leaving::Unload));
@@ -104,6 +105,21 @@ impl Actor {
         self.waiters.for_prompt(message_id, answers.settled);
         if starts {
             self.start_turn();
+        }
+    }
+
+    /// Logs what happened beside the turns, and tells the model of it: in the next step of a running turn, else in a
+    /// turn that it starts.
+    fn notice(&mut self, events: Vec<EventBody>, text: Option<String>) {
+        let Some(open) = self.open.as_ref().filter(|open| !open.journal.is_unwritten()) else { return };
+        let wakes = text.is_some() && self.leaving.is_none() && !self.shared.is_stopping();
+        let mut events: Vec<FactEvent> = events.into_iter().map(FactEvent::from).collect();
+        events.extend(text.map(|text| open.state.decide_notice(text).into()));
+        if let Err(error) = self.append(events) {
+            tracing::warn!(session = %self.id, %error, "a notice could not be logged");
+        } else if wakes {
+            // Nobody waits for this turn; a failure has closed the session.
+            let _ = self.wake_recovered();
         }
     }
 
@@ -225,11 +241,9 @@ impl Actor {
             self.exists().await?;
         }
         let Some(open) = &self.open else { return Ok(QueueView::default()) };
-        let queued = open.state.queue.iter();
-        Ok(QueueView {
-            running: open.state.turn.as_ref().and_then(|turn| turn.message_id.clone()),
-            queued: queued.map(|queued| (queued.message.id.clone(), queued.message.text())).collect(),
-        })
+        let running = open.state.turn.as_ref().and_then(|turn| turn.message_id.clone());
+        let waiting = open.state.steering.iter().chain(&open.state.queue);
+        Ok(view(running, waiting.map(|queued| &queued.message)))
     }
 
     fn directory(&self) -> PathBuf {

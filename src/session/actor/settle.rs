@@ -68,9 +68,8 @@ impl Waiters {
 pub(super) struct Ended {
     session: SessionId,
     seq: Seq,
-    message_id: Option<MessageId>,
     reason: TurnEndReason,
-    prompts: Vec<Answerer<Settled>>,
+    prompts: Vec<(MessageId, Vec<Answerer<Settled>>)>,
     cancels: Vec<Answerer<Cancelled>>,
     idle: Vec<Answerer<()>>,
 }
@@ -79,9 +78,9 @@ impl Ended {
     /// Tells everybody.
     pub(super) fn tell(self, durable: &Result<(), SessionError>) {
         let after = vec![(self.session, self.seq)];
-        if let Some(message_id) = self.message_id {
+        for (message_id, answers) in self.prompts {
             let settled = Settled { message_id, reason: self.reason.clone(), after: after.clone() };
-            for answer in self.prompts {
+            for answer in answers {
                 let _ = answer.send(durable.clone().map(|()| settled.clone()));
             }
         }
@@ -108,20 +107,23 @@ impl Actor {
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
         let Some(open) = &self.open else { return };
-        let message_id = open.state.turn.as_ref().and_then(|turn| turn.message_id.clone());
+        let served: Vec<MessageId> = open.state.turn.as_ref().map_or_else(Vec::new, |turn| {
+            turn.message_id.iter().chain(&turn.steered).cloned().collect()
+        });
         let mut events = open.state.decide_end(reason.clone());
         let ends_at = events.len().saturating_sub(1);
         let goes_on = self.leaving.is_none() && !self.shared.is_stopping();
-        let next = if goes_on { open.state.decide_next_turn() } else { None };
-        let starts = next.is_some();
-        events.extend(next.into_iter().flatten().map(FactEvent::from));
+        let (after, starts) = open.state.decide_after(&reason, goes_on);
+        events.extend(after.into_iter().map(FactEvent::from));
         let Ok(first) = self.append(events) else { return };
         let ended = Ended {
             session: self.id.clone(),
             seq: Seq(first.0 + ends_at as u64),
-            prompts: message_id.as_ref().and_then(|id| self.waiters.prompts.remove(id)).unwrap_or_default(),
-            message_id,
             reason,
+            prompts: served
+                .into_iter()
+                .filter_map(|id| self.waiters.prompts.remove(&id).map(|answers| (id, answers)))
+                .collect(),
             cancels: std::mem::take(&mut self.waiters.cancels),
             idle: if self.is_idle() { std::mem::take(&mut self.waiters.idle) } else { Vec::new() },
         };
