@@ -7,6 +7,7 @@ mod arguments;
 mod bash;
 mod clip;
 mod delegate;
+mod notify;
 mod offer;
 mod read;
 mod state;
@@ -21,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::delegate::{Delegate, DelegateError, Delegated, Delegation};
+pub use self::notify::Notify;
 pub use self::offer::{Offer, Place};
 pub use self::state::ToolState;
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::call::lost_result;
 pub use self::context::now_ms;
-pub use self::fact::{Fact, FactEvent, Facts, Lost, Logged};
+pub use self::fact::{Fact, FactEvent, Facts, Logged, Lost};
 
 use self::call::Repeats;
 use self::step::Step;

@@ -112,7 +112,10 @@ impl State {
 
     /// Starts the turn of the prompt at the head of the queue; one is there, or is inserted by the event before these.
     pub(super) fn start_events(&self) -> Vec<EventBody> {
-        vec![EventBody::TurnStart(TurnStart { turn: self.turns + 1 }), removal(InboxTarget::NextTurn, 0, 1, None)]
+        vec![
+            EventBody::TurnStart(TurnStart { turn: self.turns + 1 }),
+            removal(InboxTarget::NextTurn, 0, 1, None),
+        ]
     }
 
     /// Takes a prompt out of the queue.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -99,6 +99,19 @@ impl Command {
     fn lets_go(&self) -> bool {
         // A notice ends what a tool had begun: there are no more of them than running jobs.
         matches!(self, Self::Cancel { .. } | Self::Close { .. } | Self::Notice { .. } | Self::Unload)
+    }
+}
+
+/// How a session's tools tell it of what ends after their call.
+#[derive(Debug)]
+pub(super) struct Notices {
+    pub(super) session: SessionId,
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+impl crate::tool::Notify for Notices {
+    fn tell(&self, events: Vec<EventBody>, text: Option<String>) {
+        self.mailbox.push(&self.session, Command::Notice { events, text });
     }
 }
 

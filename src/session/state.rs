@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-pub(super) use self::inbox::{Queued, view};
 pub(crate) use self::inbox::QueueFold;
+pub(super) use self::inbox::{Queued, view};
 
 use super::NewSession;
 use crate::event::{

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{FactEvent, Lost, Logged, Turn};
+use super::{FactEvent, Logged, Lost, Turn};
 use crate::event::{
     Block, EventBody, Message, PermissionMode, RequestConfig, RequestContext, RequestHeader,
     RequestHeaderBody, Role, Seq, SessionTitle, Source, SourceKind, StepMark, SystemMessage, TitleSource,

@@ -30,6 +30,7 @@ mod prompts;
 mod sessions;
 mod stage;
 mod stdio;
+mod steer;
 mod strangers;
 mod support;
 mod unixsocket;

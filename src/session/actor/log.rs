@@ -7,7 +7,7 @@ use crate::event::{Epoch, EventError, Seq, SessionEvent};
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
-use crate::turn::{Fact, FactEvent, Lost, Logged, now_ms};
+use crate::turn::{Fact, FactEvent, Logged, Lost, now_ms};
 
 /// A session's log, or what it will begin with: no file is made before the first prompt.
 pub(super) enum Journal {

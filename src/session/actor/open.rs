@@ -11,11 +11,12 @@ use super::{Actor, Open};
 use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
 use crate::provider::registry::RouteError;
 use crate::session::feed::Feed;
+use crate::session::mailbox::Notices;
 use crate::session::registry::Shared;
 use crate::session::state::State;
 use crate::session::{NewSession, SessionError};
 use crate::store::{Extent, Header, Opened, StoreError};
-use crate::tool::Offer;
+use crate::tool::{Offer, ToolState};
 use crate::turn::{Facts, Route, Turn, now_ms};
 
 /// Batches of replayed events that may wait.
@@ -100,7 +101,7 @@ impl Actor {
         state.header = None;
         self.feed.opened(opened.extent);
         let cut_bytes = opened.cut_bytes;
-        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools: Arc::default() });
+        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools: self.tool_state() });
         self.shared.announce();
         self.begin_life(Epoch::random(), cut_bytes)
     }
@@ -118,6 +119,11 @@ impl Actor {
         appended.map(drop)
     }
 
+    fn tool_state(&self) -> Arc<ToolState> {
+        let notices = Notices { session: self.id.clone(), mailbox: self.mailbox.clone() };
+        Arc::new(ToolState::new(Arc::new(notices)))
+    }
+
     fn make(&mut self, new: &NewSession) -> Result<(), SessionError> {
         let cwd = new.cwd.clone().ok_or(SessionError::NoDirectory)?;
         let header = Header {
@@ -131,7 +137,7 @@ impl Actor {
         self.feed.opened(Extent::default());
         self.feed.begin_epoch(epoch);
         let journal = Journal::Unwritten { header, epoch };
-        self.open = Some(Open { state, journal, tools: Arc::default() });
+        self.open = Some(Open { state, journal, tools: self.tool_state() });
         self.shared.announce();
         Ok(())
     }

@@ -107,9 +107,11 @@ impl Actor {
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
         let Some(open) = &self.open else { return };
-        let served: Vec<MessageId> = open.state.turn.as_ref().map_or_else(Vec::new, |turn| {
-            turn.message_id.iter().chain(&turn.steered).cloned().collect()
-        });
+        let served: Vec<MessageId> = open
+            .state
+            .turn
+            .as_ref()
+            .map_or_else(Vec::new, |turn| turn.message_id.iter().chain(&turn.steered).cloned().collect());
         let mut events = open.state.decide_end(reason.clone());
         let ends_at = events.len().saturating_sub(1);
         let goes_on = self.leaving.is_none() && !self.shared.is_stopping();

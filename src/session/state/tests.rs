@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{Epoch, SessionId};
+use crate::event::{AbortCause, Epoch, SessionId};
 use crate::session::decide::Verdict;
 use crate::session::{PromptRequest, SessionError, WhenBusy};
 use crate::turn::FactEvent;
@@ -74,10 +74,35 @@ impl Bench {
 
     fn end(&mut self, reason: TurnEndReason) {
         if self.state.turn.is_some() {
-            let mut events = self.state.decide_end(reason);
-            events.extend(self.state.decide_next_turn().into_iter().flatten().map(FactEvent::from));
+            let mut events = self.state.decide_end(reason.clone());
+            let (after, _) = self.state.decide_after(&reason, true);
+            events.extend(after.into_iter().map(FactEvent::from));
             self.append(events);
         }
+    }
+
+    /// The running turn takes what waits for its next step.
+    fn claim(&mut self) -> Vec<MessageId> {
+        if self.state.turn.is_none() {
+            return Vec::new();
+        }
+        let (events, claimed) = self.state.decide_claim();
+        self.append(events.into_iter().map(FactEvent::from).collect());
+        claimed.iter().map(|message| message.id.clone()).collect()
+    }
+
+    fn steering(&self) -> Vec<MessageId> {
+        self.state.steering.iter().map(|queued| queued.message.id.clone()).collect()
+    }
+
+    /// What a client is shown of a log that nobody has open.
+    fn folded(&self) -> Vec<MessageId> {
+        let mut fold = QueueFold::default();
+        for event in &self.log {
+            let json = event.encode().unwrap().into();
+            fold.take(&crate::store::StoredLine { seq: event.seq, epoch: Epoch(1), json });
+        }
+        fold.view().queued.into_iter().map(|(id, _)| id).collect()
     }
 
     fn withdraw(&mut self, id: &MessageId) -> bool {
@@ -107,6 +132,8 @@ impl Bench {
 #[derive(Clone, Debug)]
 enum Act {
     Prompt(bool),
+    Steer,
+    Claim,
     End,
     Withdraw(usize),
     Crash,
@@ -115,6 +142,8 @@ enum Act {
 fn acts() -> impl Strategy<Value = Vec<Act>> {
     let one = prop_oneof![
         4 => any::<bool>().prop_map(Act::Prompt),
+        3 => Just(Act::Steer),
+        2 => Just(Act::Claim),
         3 => Just(Act::End),
         1 => (0..4usize).prop_map(Act::Withdraw),
         1 => Just(Act::Crash),
@@ -127,6 +156,7 @@ proptest! {
     fn one_turn_at_a_time_first_in_first_out(acts in acts()) {
         let mut bench = Bench::new();
         let (mut running, mut waiting): (Option<MessageId>, VecDeque<MessageId>) = (None, VecDeque::new());
+        let mut steering: VecDeque<MessageId> = VecDeque::new();
         let mut live = 0_usize;
         for (at, act) in acts.into_iter().enumerate() {
             match act {
@@ -148,8 +178,27 @@ proptest! {
                         }
                     }
                 }
+                Act::Steer => {
+                    let id = bench.prompt(&prompt(&at.to_string(), WhenBusy::Steer, None)).unwrap();
+                    if running.is_some() {
+                        steering.push_back(id);
+                    } else {
+                        waiting.push_back(id);
+                        running = waiting.pop_front();
+                    }
+                    live += 1;
+                }
+                Act::Claim => {
+                    let claimed = bench.claim();
+                    if running.is_some() {
+                        prop_assert_eq!(claimed, steering.drain(..).collect::<Vec<_>>());
+                    }
+                }
                 Act::End => {
                     bench.end(TurnEndReason::Completed);
+                    while let Some(last) = steering.pop_back() {
+                        waiting.push_front(last);
+                    }
                     if running.is_some() {
                         running = waiting.pop_front();
                     }
@@ -158,10 +207,11 @@ proptest! {
                     }
                 }
                 Act::Withdraw(which) => {
-                    let id = waiting.get(which).cloned();
+                    let id = steering.iter().chain(&waiting).nth(which).cloned();
                     if let Some(id) = id {
                         prop_assert!(bench.withdraw(&id));
                         waiting.retain(|other| *other != id);
+                        steering.retain(|other| *other != id);
                         prop_assert!(!bench.withdraw(&id));
                     }
                     live = if running.is_some() { live } else { bench.state.queue.iter().filter(|q| !q.recovered).count() };
@@ -169,11 +219,16 @@ proptest! {
                 Act::Crash => {
                     bench.reopen();
                     running = None;
+                    while let Some(last) = steering.pop_back() {
+                        waiting.push_front(last);
+                    }
                     live = 0;
                 }
             }
             prop_assert_eq!(bench.running(), running.clone());
             prop_assert_eq!(bench.waiting(), waiting.iter().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(bench.steering(), steering.iter().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(bench.folded(), steering.iter().chain(&waiting).cloned().collect::<Vec<_>>());
         }
         let turns: Vec<u32> = bench.log.iter().filter_map(|event| match &event.body {
             EventBody::TurnStart(start) => Some(start.turn),
@@ -262,6 +317,57 @@ fn a_turn_that_a_crash_left_open_is_closed_once_with_a_result_for_each_call() {
     let before = bench.log.len();
     bench.reopen();
     assert_eq!(bench.log.len(), before + 1);
+}
+
+#[test]
+fn a_prompt_that_was_told_to_a_turn_has_that_turns_outcome() {
+    let mut bench = Bench::new();
+    bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
+    let steer = bench.prompt(&prompt("b", WhenBusy::Steer, Some("k"))).unwrap();
+    assert_eq!(bench.claim(), [steer.clone()]);
+    assert!(!bench.withdraw(&steer), "the turn has it already");
+    bench.end(TurnEndReason::MaxTokens);
+    bench.reopen();
+    assert_eq!(bench.state.keyed("k").unwrap().outcome.as_ref().unwrap().0, TurnEndReason::MaxTokens);
+    assert_eq!(bench.state.turns, 1);
+}
+
+#[test]
+fn a_torn_move_loses_nothing_and_doubles_nothing() {
+    let mut bench = Bench::new();
+    bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
+    let steer = bench.prompt(&prompt("b", WhenBusy::Steer, None)).unwrap();
+    bench.end(TurnEndReason::Completed);
+    let whole = bench.log.clone();
+    let first = whole.iter().position(|event| matches!(event.body, EventBody::TurnEnd(_))).unwrap();
+    for end in first..whole.len() {
+        bench.log = whole[..end].to_vec();
+        bench.reopen();
+        let heard = bench.state.conversation.iter().any(|told| told.message.id == steer);
+        let claimed = bench.state.claimed.as_ref().is_some_and(|message| message.id == steer);
+        assert!(bench.waiting() == [steer.clone()] || heard || claimed, "cut before event {end}");
+        assert!(bench.state.busy_with().is_none() && bench.steering().is_empty(), "cut before event {end}");
+    }
+}
+
+#[test]
+fn a_notice_wakes_an_idle_agent_and_waits_after_a_cancel() {
+    let mut bench = Bench::new();
+    let notice = |bench: &mut Bench| {
+        let event = bench.state.decide_notice("job 1 ended".to_owned());
+        bench.append(vec![event.into()]);
+    };
+    bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
+    notice(&mut bench);
+    bench.end(TurnEndReason::Aborted { reason: AbortCause::User });
+    assert!(bench.state.turn.is_none() && bench.steering().len() == 1);
+    bench.prompt(&prompt("b", WhenBusy::Queue, None)).unwrap();
+    assert_eq!(bench.claim().len(), 1);
+    notice(&mut bench);
+    bench.end(TurnEndReason::Completed);
+    assert_eq!(bench.state.turn.as_ref().unwrap().turn, 3);
+    assert_eq!(bench.state.claimed.as_ref().unwrap().source.kind, crate::event::SourceKind::ToolJobs);
+    assert!(bench.folded().is_empty(), "no client asked for it");
 }
 
 #[test]
