@@ -249,6 +249,13 @@ table! {
         /// Longest run of a command that names no limit of its own.
         #[serde(with = "duration")]
         bash_timeout: Duration = Duration::from_mins(1),
+        /// Longest run of a search; then it gives back what it has.
+        #[serde(with = "duration")]
+        search_timeout: Duration = Duration::from_secs(30),
+        /// Files that `glob` lists.
+        glob_paths: usize = 100,
+        /// Lines that `grep` shows.
+        grep_matches: usize = 250,
         /// Start of a command's output that is kept.
         output_head_bytes: ByteSize = ByteSize(128 * KIB),
         /// End of a command's output that is kept.

@@ -7,9 +7,12 @@ mod arguments;
 mod bash;
 mod clip;
 mod delegate;
+mod glob;
+mod grep;
 mod notify;
 mod offer;
 mod read;
+mod search;
 mod state;
 
 use std::path::PathBuf;
@@ -122,6 +125,8 @@ impl Tools {
         let built_in: Arc<[Arc<dyn Tool>]> = Arc::new([
             Arc::new(bash::Bash::new(config, children.clone())),
             Arc::new(read::Read::new(config)),
+            Arc::new(glob::Glob::new(config)),
+            Arc::new(grep::Grep::new(config)),
         ]);
         Self { built_in, children }
     }
@@ -136,6 +141,7 @@ enum Failed {
     NotFound,
     NotRegularFile,
     NotText,
+    InvalidPattern,
 }
 
 impl Failed {
@@ -147,6 +153,7 @@ impl Failed {
             Self::NotFound => ("FsError", "FS_NOT_FOUND"),
             Self::NotRegularFile => ("FsError", "FS_NOT_REGULAR_FILE"),
             Self::NotText => ("FsError", "FS_NOT_TEXT"),
+            Self::InvalidPattern => ("SearchError", "SEARCH_INVALID_PATTERN"),
         };
         ToolErrorInfo { name: name.to_owned(), code: code.to_owned() }
     }

@@ -212,6 +212,8 @@ fn counts(config: &Config) -> Checked {
         ("turn.max_steps", config.turn.max_steps as usize),
         ("mcp.max_tools", config.mcp.max_tools),
         ("mcp.max_servers", config.mcp.max_servers),
+        ("tools.glob_paths", config.tools.glob_paths),
+        ("tools.grep_matches", config.tools.grep_matches),
         ("log.files_kept", config.log.files_kept),
     ];
     for (key, count) in counts {
@@ -248,6 +250,7 @@ fn durations(config: &Config) -> Checked {
     positive("limits.preauth_time", config.limits.preauth_time)?;
     positive("sessions.idle_unload", config.sessions.idle_unload)?;
     positive("mcp.idle_stop", config.mcp.idle_stop)?;
+    positive("tools.search_timeout", config.tools.search_timeout)?;
     positive("tools.bash_timeout", config.tools.bash_timeout)
 }
 

@@ -134,10 +134,7 @@ impl Names {
                         ("time" | "sinceMs", Value::Number(_)) => *value = json!(0),
                         ("epoch", Value::Number(epoch)) => *value = self.name("EPOCH", &epoch.to_string()),
                         ("version", _) => *value = json!("VERSION"),
-                        ("limits" | "capabilities" | "connectionId", _) => *value = json!("…"),
-                        ("tools", Value::Array(tools)) => {
-                            *value = tools.iter().map(|tool| tool["name"].clone()).collect();
-                        }
+                        ("limits" | "capabilities" | "connectionId" | "tools", _) => *value = json!("…"),
                         ("content" | "sections", Value::Array(parts)) if long => {
                             let names =
                                 parts.iter().map(|part| part.get("name").unwrap_or(&part["type"]).clone());

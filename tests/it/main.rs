@@ -27,6 +27,7 @@ mod model_server;
 mod models;
 mod overlap;
 mod prompts;
+mod search;
 mod sessions;
 mod stage;
 mod stdio;
