@@ -260,6 +260,8 @@ table! {
         output_head_bytes: ByteSize = ByteSize(128 * KIB),
         /// End of a command's output that is kept.
         output_tail_bytes: ByteSize = ByteSize(128 * KIB),
+        /// Largest file that `write` and `edit` take.
+        edit_bytes: ByteSize = ByteSize(16 * MIB),
         /// Variables that tools see besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TERM, TZ and TMPDIR.
         env: Vec<String> = Vec::new(),
     }

@@ -7,13 +7,21 @@ mod arguments;
 mod bash;
 mod clip;
 mod delegate;
+mod edit;
 mod glob;
 mod grep;
+mod kind;
 mod notify;
+mod observed;
 mod offer;
+mod paths;
 mod read;
 mod search;
 mod state;
+#[cfg(test)]
+mod test_bench;
+mod todo;
+mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -125,8 +133,11 @@ impl Tools {
         let built_in: Arc<[Arc<dyn Tool>]> = Arc::new([
             Arc::new(bash::Bash::new(config, children.clone())),
             Arc::new(read::Read::new(config)),
+            Arc::new(write::Write::new(config)),
+            Arc::new(edit::Edit::new(config)),
             Arc::new(glob::Glob::new(config)),
             Arc::new(grep::Grep::new(config)),
+            Arc::new(todo::TodoList::new()),
         ]);
         Self { built_in, children }
     }
@@ -141,6 +152,11 @@ enum Failed {
     NotFound,
     NotRegularFile,
     NotText,
+    NotObserved,
+    Changed,
+    AmbiguousEdit,
+    EditNotFound,
+    SandboxDenied,
     InvalidPattern,
 }
 
@@ -153,6 +169,11 @@ impl Failed {
             Self::NotFound => ("FsError", "FS_NOT_FOUND"),
             Self::NotRegularFile => ("FsError", "FS_NOT_REGULAR_FILE"),
             Self::NotText => ("FsError", "FS_NOT_TEXT"),
+            Self::NotObserved => ("FsError", "FS_NOT_OBSERVED"),
+            Self::Changed => ("FsError", "FS_CHANGED"),
+            Self::AmbiguousEdit => ("FsError", "FS_AMBIGUOUS_EDIT"),
+            Self::EditNotFound => ("FsError", "FS_EDIT_NOT_FOUND"),
+            Self::SandboxDenied => ("FsError", "FS_SANDBOX_DENIED"),
             Self::InvalidPattern => ("SearchError", "SEARCH_INVALID_PATTERN"),
         };
         ToolErrorInfo { name: name.to_owned(), code: code.to_owned() }

@@ -237,6 +237,7 @@ fn sizes(config: &Config) -> Checked {
         ("mcp.message_bytes", config.mcp.message_bytes),
         ("tools.output_head_bytes", config.tools.output_head_bytes),
         ("tools.output_tail_bytes", config.tools.output_tail_bytes),
+        ("tools.edit_bytes", config.tools.edit_bytes),
     ];
     for (key, size) in sizes {
         at_least(key, size, ByteSize(1))?;

@@ -1,6 +1,5 @@
 //! `read`: shows a window of a text file as numbered lines.
 
-mod kind;
 mod window;
 
 use std::path::{Path, PathBuf};
@@ -10,6 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::window::{Ask, End, Window};
+use super::observed::Note;
+use super::paths::Place;
 use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
 use crate::event::ToolSpec;
@@ -48,6 +49,8 @@ struct Meta {
     lines: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     total_lines: Option<u64>,
+    #[serde(flatten)]
+    note: Note,
 }
 
 impl Read {
@@ -102,7 +105,15 @@ impl Read {
             return Err(ToolOutput::failed(Failed::InvalidArguments, &text));
         }
         let total_lines = window.total();
-        let meta = Meta { path: path.display().to_string(), offset, lines: window.lines, total_lines };
+        let place = Place { shown: path.clone(), real: window.real.clone() };
+        let meta = Meta {
+            path: path.display().to_string(),
+            offset,
+            lines: window.lines,
+            total_lines,
+            note: Note::of(&place, &window.stamp),
+        };
+        context.state.observed.note(place.real, window.stamp);
         Ok(ToolOutput::ok(framed(&path, offset, &window)).with_meta(&meta))
     }
 }

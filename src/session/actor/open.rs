@@ -42,16 +42,18 @@ impl Actor {
         let (sender, mut batches) = mpsc::channel::<Vec<SessionEvent>>(REPLAY_BATCHES_MAX);
         let store = self.shared.store.clone();
         let mut state = self.blank_state();
+        let tools = self.tool_state();
         let replay = async {
             while let Some(batch) = batches.recv().await {
                 for event in &batch {
                     state.apply(event, true);
+                    tools.replay(&event.body);
                 }
             }
         };
         let (opened, ()) = tokio::join!(store.open(&self.id, sender), replay);
         match opened {
-            Ok(opened) => self.opened(state, opened).map(|()| false),
+            Ok(opened) => self.opened(state, tools, opened).map(|()| false),
             Err(StoreError::NotFound) => match missing {
                 Missing::Make(new) => self.make(new).map(|()| true),
                 Missing::Refuse => Err(SessionError::NotFound(self.id.clone())),
@@ -91,7 +93,12 @@ impl Actor {
         State::new(&new, PathBuf::new(), self.shared.config.borrow().sessions.permission_mode)
     }
 
-    fn opened(&mut self, mut state: State, opened: Opened) -> Result<(), SessionError> {
+    fn opened(
+        &mut self,
+        mut state: State,
+        tools: Arc<ToolState>,
+        opened: Opened,
+    ) -> Result<(), SessionError> {
         let first = PathBuf::from(&opened.header.cwd);
         if state.settings.cwd.as_os_str().is_empty() {
             state.settings.cwd.clone_from(&first);
@@ -101,7 +108,7 @@ impl Actor {
         state.header = None;
         self.feed.opened(opened.extent);
         let cut_bytes = opened.cut_bytes;
-        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools: self.tool_state() });
+        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools });
         self.shared.announce();
         self.begin_life(Epoch::random(), cut_bytes)
     }

@@ -1,46 +1,12 @@
 //! What the model gets from `read`, to the byte.
 
 use std::fs;
-use std::time::Duration;
 
 use super::*;
 use crate::config::ByteSize;
-use crate::tool::Tools;
-
-const SOON: Duration = Duration::from_secs(20);
-
-struct Bench {
-    tools: Tools,
-    context: ToolContext,
-    directory: tempfile::TempDir,
-}
-
-fn bench_with(change: impl FnOnce(&mut Config)) -> Bench {
-    let mut config = Config::default();
-    change(&mut config);
-    let directory = tempfile::tempdir().unwrap();
-    let context = ToolContext::of_test(directory.path().to_owned());
-    Bench { tools: Tools::new(&config), context, directory }
-}
-
-fn bench() -> Bench {
-    bench_with(|_| {})
-}
+use crate::tool::test_bench::{Bench, bench, bench_with, code};
 
 impl Bench {
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    async fn call(&self, arguments: serde_json::Value) -> ToolOutput {
-        let tool = self.tools.get(NAME).unwrap();
-        tokio::time::timeout(SOON, tool.call(&arguments.to_string(), &self.context)).await.unwrap()
-    }
-
-    async fn read(&self, name: &str) -> ToolOutput {
-        self.call(serde_json::json!({ "file_path": name })).await
-    }
-
     /// Reads a file of this content and gives back what stands between the content tags.
     async fn content_of(&self, bytes: impl AsRef<[u8]>) -> String {
         fs::write(self.path("f"), bytes).unwrap();
@@ -49,11 +15,10 @@ impl Bench {
         let start = format!("<path>{}</path>\n<type>file</type>\n<content>\n", self.path("f").display());
         output.text.strip_prefix(&start).unwrap().strip_suffix("\n</content>").unwrap().to_owned()
     }
-}
 
-fn code(output: &ToolOutput) -> &str {
-    assert!(output.is_error);
-    &output.error.as_ref().unwrap().code
+    async fn call_read(&self, arguments: serde_json::Value) -> ToolOutput {
+        self.call(NAME, &arguments).await
+    }
 }
 
 #[tokio::test]
@@ -69,10 +34,10 @@ async fn result_texts_are_exact() {
             path.display()
         )
     );
-    assert_eq!(
-        output.meta.unwrap().get(),
-        format!(r#"{{"path":"{}","offset":1,"lines":2,"totalLines":2}}"#, path.display())
-    );
+    let meta = output.meta.unwrap();
+    let expected =
+        format!(r#"{{"path":"{}","offset":1,"lines":2,"totalLines":2,"stamp":"8-"#, path.display());
+    assert!(meta.get().starts_with(&expected), "{meta}");
 }
 
 #[tokio::test]
@@ -85,12 +50,21 @@ async fn lines_are_those_of_the_file_however_they_end() {
 }
 
 #[tokio::test]
+async fn a_byte_order_mark_is_not_shown() {
+    let bench = bench();
+    assert_eq!(
+        bench.content_of("\u{FEFF}one\n\u{FEFF}two\n").await,
+        "1: one\n2: \u{FEFF}two\n\n(End of file - total 2 lines)"
+    );
+}
+
+#[tokio::test]
 async fn offset_and_limit_choose_the_window_and_the_rest_is_told() {
     let bench = bench();
     let text = (1..=10).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n") + "\n";
     fs::write(bench.path("f"), text).unwrap();
     let read = async |offset: u64, limit: u64| {
-        bench.call(serde_json::json!({ "file_path": "f", "offset": offset, "limit": limit })).await
+        bench.call_read(serde_json::json!({ "file_path": "f", "offset": offset, "limit": limit })).await
     };
     let output = read(3, 2).await;
     assert!(
@@ -100,7 +74,7 @@ async fn offset_and_limit_choose_the_window_and_the_rest_is_told() {
         "{}",
         output.text
     );
-    assert!(output.meta.unwrap().get().ends_with(r#""offset":3,"lines":2,"totalLines":10}"#));
+    assert!(output.meta.unwrap().get().contains(r#""offset":3,"lines":2,"totalLines":10,"#));
     assert!(read(9, 2).await.text.contains("9: line 9\n10: line 10\n\n(End of file - total 10 lines)"));
     let output = read(11, 2).await;
     assert_eq!(output.text, "Error: offset 11 is out of range for this file (10 lines)");

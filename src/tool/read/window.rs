@@ -1,14 +1,15 @@
 //! A window of a file's lines, read in bounded memory. Blocks: runs on a thread for blocking work.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::kind;
+use crate::tool::observed::Stamp;
+use crate::tool::{kind, paths};
 
 /// Characters of one line that are shown.
 pub(super) const LINE_CHARS_MAX: usize = 2000;
@@ -16,9 +17,11 @@ pub(super) const LINE_CHARS_MAX: usize = 2000;
 const LINE_BYTES_KEPT: usize = (LINE_CHARS_MAX + 1) * 4;
 /// Bytes of a file that are looked at, so that a sparse file of petabytes does not keep a thread for days.
 const SCAN_BYTES_MAX: u64 = 256 << 20;
+/// The byte order mark.
+const MARK: &[u8] = "\u{FEFF}".as_bytes();
 const CHUNK_BYTES: usize = 64 * 1024;
-/// The start by which text is told from data.
-const SAMPLE_BYTES: usize = 8 * 1024;
+/// Bytes of a file whose content is digested, to know a change that its stamp does not show.
+const DIGEST_BYTES_MAX: u64 = 16 << 20;
 
 /// Which lines of which file.
 pub(super) struct Ask {
@@ -55,6 +58,10 @@ pub(super) struct Window {
     pub(super) complete: bool,
     pub(super) lossy: bool,
     pub(super) end: End,
+    /// The file when it was opened, with its content's digest when it was read whole.
+    pub(super) stamp: Stamp,
+    /// Where the path leads.
+    pub(super) real: PathBuf,
 }
 
 impl Window {
@@ -95,38 +102,49 @@ impl From<io::Error> for ReadError {
 }
 
 pub(super) fn read(ask: &Ask) -> Result<Window, ReadError> {
-    let file = open(&ask.path)?;
+    let (file, stat) = open(&ask.path)?;
+    // Some links of the kernel lead to what has no path.
+    let real = paths::resolve(&ask.path).unwrap_or_else(|_| ask.path.clone());
     // What grows while it is read must not be read for ever.
     let mut file = file.take(SCAN_BYTES_MAX + 1);
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut filled = fill(&mut file, &mut chunk)?;
-    if let Some(kind) = kind::binary(&chunk[..filled.min(SAMPLE_BYTES)]) {
+    if let Some(kind) = kind::binary(&chunk[..filled.min(kind::SAMPLE_BYTES)]) {
         return Err(ReadError::NotText(kind));
     }
-    let mut scan = Scan::new(ask);
+    let mut scan = Scan::new(ask, Stamp::of(&stat), real);
+    let mut hasher = Sha256::new();
+    let mut read = 0;
     while filled > 0 {
         if ask.cancel.is_cancelled() {
             return Err(ReadError::Cancelled);
         }
         scan.push(&chunk[..filled]);
+        read += filled as u64;
+        if read <= DIGEST_BYTES_MAX {
+            hasher.update(&chunk[..filled]);
+        }
         filled = file.read(&mut chunk)?;
     }
     let complete = file.limit() > 0;
-    Ok(scan.finish(complete))
+    let digest = (complete && read <= DIGEST_BYTES_MAX).then(|| hasher.finalize().into());
+    let window = scan.finish(complete);
+    Ok(Window { stamp: window.stamp.with(digest), ..window })
 }
 
 /// Opens a regular file and nothing else. It is looked at first, because opening alone acts on some devices, and once
 /// more when it is open, because it may have become another; a FIFO in its place does not block us.
-fn open(path: &std::path::Path) -> Result<File, ReadError> {
-    let check = |metadata: fs::Metadata| match kind::irregular(metadata.file_type()) {
+fn open(path: &Path) -> Result<(File, Stat), ReadError> {
+    let check = |stat: &Stat| match kind::irregular(FileType::from_raw_mode(stat.st_mode)) {
         Some(kind) => Err(ReadError::NotRegularFile(kind)),
         None => Ok(()),
     };
-    check(fs::metadata(path)?)?;
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    check(file.metadata()?)?;
-    Ok(file)
+    check(&rustix::fs::stat(path).map_err(io::Error::from)?)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
+    let stat = rustix::fs::fstat(&file).map_err(io::Error::from)?;
+    check(&stat)?;
+    Ok((file, stat))
 }
 
 /// Reads until the chunk is full or the file ends: a short first read must not hide what the file is.
@@ -155,9 +173,17 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(ask: &'a Ask) -> Self {
-        let window =
-            Window { text: String::new(), lines: 0, seen: 0, complete: false, lossy: false, end: End::Shown };
+    fn new(ask: &'a Ask, stamp: Stamp, real: PathBuf) -> Self {
+        let window = Window {
+            text: String::new(),
+            lines: 0,
+            seen: 0,
+            complete: false,
+            lossy: false,
+            end: End::Shown,
+            stamp,
+            real,
+        };
         Self { ask, seen: 0, line: Vec::new(), begun: false, window, open: true }
     }
 
@@ -205,6 +231,8 @@ impl<'a> Scan<'a> {
             return;
         }
         let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        // The mark at a file's start is no part of its text; `edit` keeps it.
+        let line = if self.seen == 0 { line.strip_prefix(MARK).unwrap_or(line) } else { line };
         let text = String::from_utf8_lossy(line);
         let end = text.char_indices().nth(LINE_CHARS_MAX).map(|(end, _)| end);
         let shown = &text[..end.unwrap_or(text.len())];
@@ -254,8 +282,9 @@ mod tests {
             bytes_max: 1000,
             cancel: CancellationToken::new(),
         };
+        let stamp: Stamp = "1-2.000000003-4".parse().unwrap();
         let scan = |size: usize| {
-            let mut scan = Scan::new(&ask);
+            let mut scan = Scan::new(&ask, stamp, PathBuf::new());
             text.as_bytes().chunks(size).for_each(|chunk| scan.push(chunk));
             let window = scan.finish(true);
             (window.text, window.lines, window.seen, window.end)

@@ -1,7 +1,9 @@
 //! What a file is: by its type in the file system, and by its first bytes.
 
-use std::fs::FileType;
-use std::os::unix::fs::FileTypeExt;
+use rustix::fs::FileType;
+
+/// The start by which text is told from data.
+pub(super) const SAMPLE_BYTES: usize = 8 * 1024;
 
 /// Signatures of formats that models are asked about most.
 const SIGNATURES: [(&[u8], &str); 19] = [
@@ -28,18 +30,13 @@ const SIGNATURES: [(&[u8], &str); 19] = [
 
 /// What is no regular file, in words; none for a regular file.
 pub(super) fn irregular(file_type: FileType) -> Option<&'static str> {
-    if file_type.is_file() {
-        None
-    } else if file_type.is_dir() {
-        Some("a directory")
-    } else if file_type.is_fifo() {
-        Some("a FIFO")
-    } else if file_type.is_socket() {
-        Some("a socket")
-    } else if file_type.is_char_device() || file_type.is_block_device() {
-        Some("a device")
-    } else {
-        Some("a special file")
+    match file_type {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("a directory"),
+        FileType::Fifo => Some("a FIFO"),
+        FileType::Socket => Some("a socket"),
+        FileType::CharacterDevice | FileType::BlockDevice => Some("a device"),
+        FileType::Symlink | FileType::Unknown => Some("a special file"),
     }
 }
 

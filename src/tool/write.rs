@@ -1,0 +1,213 @@
+//! `write`: makes a file, or replaces all of one that the session has read. Also what `edit` shares with it.
+
+mod commit;
+mod diff;
+mod failure;
+mod target;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+pub(super) use self::diff::Meta;
+pub(super) use self::failure::FileError;
+
+use self::target::{Old, Target};
+use super::edit::{Ends, split_mark};
+use super::observed::{Seen, Stamp};
+use super::paths::{self, Place};
+use super::{Effect, Tool, ToolContext, ToolOutput, ToolState, arguments};
+use crate::config::{ByteSize, Config};
+use crate::event::{PermissionMode, ToolSpec};
+
+const NAME: &str = "write";
+
+/// Writes files.
+pub(super) struct Write {
+    spec: ToolSpec,
+    files: Arc<Files>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Arguments {
+    /// Path of the file, absolute or relative to the working directory.
+    file_path: PathBuf,
+    /// The whole new content.
+    content: String,
+}
+
+impl Write {
+    pub(super) fn new(config: &Config) -> Self {
+        let description =
+            "Writes a whole text file and makes the directories that it needs. A file that is there must \
+                           have been read first; to change a part of it, use edit."
+                .to_owned();
+        Self {
+            spec: ToolSpec {
+                name: NAME.to_owned(),
+                description,
+                parameters: arguments::schema::<Arguments>(),
+            },
+            files: Arc::new(Files::new(config)),
+        }
+    }
+
+    async fn run(&self, raw: &str, context: &ToolContext) -> Result<ToolOutput, ToolOutput> {
+        let arguments: Arguments = arguments::parse(NAME, raw)?;
+        if arguments.file_path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            return Err(arguments::invalid(NAME, "`file_path`: expected a file's path, got a directory's"));
+        }
+        let path = context.cwd.join(&arguments.file_path);
+        let written = Job::new(&self.files, context).run(move |job| write(job, &arguments)).await?;
+        written.map_err(|error| error.output(&path))
+    }
+}
+
+impl Tool for Write {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Acts
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
+        Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
+    }
+}
+
+/// Blocks.
+fn write(job: &Job, arguments: &Arguments) -> Result<ToolOutput, FileError> {
+    let place = job.place(&arguments.file_path)?;
+    let opened = job.open(&place)?;
+    let old = opened.as_ref().map(|target| job.seen(&place, target)).transpose()?.flatten();
+    let content = match old {
+        Some(old) => as_before(&old.text, &arguments.content),
+        None => arguments.content.clone(),
+    };
+    let size = content.len() as u64;
+    if size > job.bytes_max().0 {
+        return Err(FileError::Large { size, max: job.bytes_max() });
+    }
+    let stamp = match &opened {
+        Some(target) => job.commit(&place, target, &content)?,
+        None => job.commit(&place, &Target::make(&place.real)?, &content)?,
+    };
+    let done = if old.is_some() { "Updated file" } else { "Created file" };
+    let mut text =
+        format!("<path>{}</path>\n<type>file</type>\n<content>\n{done}\n</content>", place.shown.display());
+    if let Some(old) = old {
+        job.note_other_names(old, &mut text);
+    }
+    let before = old.map(|old| old.text.as_str());
+    let meta = Meta::of(&place, before, &content, &stamp, job.event_bytes());
+    Ok(ToolOutput::ok(text).with_meta(&meta))
+}
+
+/// A content with the line ends and the byte order mark of the one before.
+fn as_before(old: &str, content: &str) -> String {
+    let (mark, _) = split_mark(old);
+    let (_, content) = split_mark(content);
+    let ends = if old.contains('\n') { Ends::of(old) } else { Ends::Mixed };
+    format!("{mark}{}", ends.apply(content))
+}
+
+/// Bounds of what `write` and `edit` take.
+#[derive(Debug)]
+pub(super) struct Files {
+    bytes_max: ByteSize,
+    event_bytes: usize,
+}
+
+impl Files {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { bytes_max: config.tools.edit_bytes, event_bytes: config.limits.event_bytes.bytes() }
+    }
+}
+
+/// One call that changes a file. All but [`Job::run`] blocks.
+pub(super) struct Job {
+    files: Arc<Files>,
+    cwd: PathBuf,
+    mode: PermissionMode,
+    state: Arc<ToolState>,
+    cancel: CancellationToken,
+}
+
+impl Job {
+    pub(super) fn new(files: &Arc<Files>, context: &ToolContext) -> Self {
+        Self {
+            files: Arc::clone(files),
+            cwd: context.cwd.clone(),
+            mode: context.mode,
+            state: Arc::clone(&context.state),
+            cancel: context.cancel.clone(),
+        }
+    }
+
+    /// Does the work on a thread for blocking work, and waits for it even when it is cancelled: the call looks at its
+    /// token before it changes anything, and afterwards its outcome has to be known.
+    pub(super) async fn run<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, ToolOutput> {
+        tokio::task::spawn_blocking(move || work(&self)).await.map_err(|error| {
+            tracing::error!(%error, "changing a file failed inside");
+            ToolOutput::failed_without_code("changing the file failed inside; this is a bug")
+        })
+    }
+
+    pub(super) fn bytes_max(&self) -> ByteSize {
+        self.files.bytes_max
+    }
+
+    pub(super) fn event_bytes(&self) -> usize {
+        self.files.event_bytes
+    }
+
+    /// Where a path leads, if the session may change what is there.
+    pub(super) fn place(&self, asked: &Path) -> Result<Place, FileError> {
+        Ok(paths::writable(&self.cwd, asked, self.mode)?)
+    }
+
+    /// What is at a place; none when not even its directory is there.
+    pub(super) fn open(&self, place: &Place) -> Result<Option<Target>, FileError> {
+        Target::open(&place.real, self.files.bytes_max)
+    }
+
+    /// The file that is there, if the session has seen it as it is now.
+    pub(super) fn seen<'a>(&self, place: &Place, target: &'a Target) -> Result<Option<&'a Old>, FileError> {
+        let Some(old) = &target.old else { return Ok(None) };
+        match self.state.observed.compare(&place.real, &old.stamp) {
+            Seen::Unchanged => Ok(Some(old)),
+            Seen::Changed => Err(FileError::Changed),
+            Seen::Never => Err(FileError::NotObserved),
+        }
+    }
+
+    /// Puts the content in place and notes that the session has seen it.
+    pub(super) fn commit(&self, place: &Place, target: &Target, content: &str) -> Result<Stamp, FileError> {
+        let stamp = commit::commit(target, content.as_bytes(), &self.cancel)?;
+        self.state.observed.note(place.real.clone(), stamp);
+        Ok(stamp)
+    }
+
+    /// The file has taken the place of one that other names still lead to.
+    pub(super) fn note_other_names(&self, old: &Old, text: &mut String) {
+        use std::fmt::Write as _;
+        let count = old.other_names();
+        if count > 0 {
+            let names = if count == 1 { "1 other name".to_owned() } else { format!("{count} other names") };
+            // Writing to a string can't fail.
+            let _ = write!(text, "\n({names} of the file (hard links) still lead to the old content.)");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
