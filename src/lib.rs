@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod event;
 pub mod handler;
 pub mod listener;
+pub mod mcp;
 pub mod process;
 pub mod protocol;
 pub mod provider;

@@ -25,6 +25,7 @@ const LAYERS: &[&[&str]] = &[
     &["session"],
     &["turn"],
     &["provider", "tool"],
+    &["mcp"],
     &["process"],
     &["store"],
     &["config", "telemetry"],
