@@ -38,6 +38,8 @@ use crate::shutdown::Scope;
 const TOLD_MAX: usize = 256;
 /// What a server's program gets to end by itself when it is no longer defined.
 const REPLACED_GRACE: Duration = Duration::from_secs(2);
+/// How long the end of all of them may take beyond what their programs get.
+const END_MAX: Duration = Duration::from_millis(300);
 
 /// All servers of the daemon. Cheap to clone.
 #[derive(Clone)]
@@ -172,7 +174,10 @@ impl Servers {
                 server.stop.send_replace(Some(grace));
             }
         }
-        self.inner.scope.wait(3 * grace + Duration::from_secs(1)).await
+        let ended = self.inner.scope.wait(2 * grace + END_MAX).await;
+        // Whatever is left is killed.
+        self.inner.scope.abort();
+        ended
     }
 
     /// The servers for a directory, started if they were not, in the order of their names.

@@ -47,6 +47,9 @@ pub struct Runtime {
     shared: Arc<Shared>,
 }
 
+/// What of `shutdown.cancel_grace` an MCP server gets to end by itself, and again after SIGTERM.
+const SERVERS_SHARE: u32 = 2;
+
 /// How long the end of a cancelled session may take beyond `shutdown.cancel_grace`.
 const DISPOSE_MAX: Duration = Duration::from_secs(6);
 
@@ -217,7 +220,20 @@ impl Runtime {
             let closed = self.close(&id, CloseCause::ShuttingDown);
             async move { (id, tokio::time::timeout(grace + DISPOSE_MAX, closed).await) }
         });
-        for (id, closed) in futures_util::future::join_all(closes).await {
+        // Calls of servers' tools are over when their turns are, or with them.
+        let servers = self.shared.tools().servers().cloned();
+        let servers_ended = async {
+            match servers {
+                Some(servers) => servers.end(grace / SERVERS_SHARE).await,
+                None => true,
+            }
+        };
+        let (closed, servers_ended) =
+            futures_util::future::join(futures_util::future::join_all(closes), servers_ended).await;
+        if !servers_ended {
+            failures.push("MCP servers did not end in time and were killed".to_owned());
+        }
+        for (id, closed) in closed {
             match closed {
                 Ok(Ok(()) | Err(SessionError::NotFound(_))) => {}
                 Ok(Err(error)) => failures.push(format!("session {id}: {error}")),

@@ -11,6 +11,7 @@ mod edit;
 mod glob;
 mod grep;
 mod kind;
+mod mcp;
 mod notify;
 mod observed;
 mod offer;
@@ -39,6 +40,7 @@ pub use self::state::ToolState;
 
 use crate::config::Config;
 use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
+use crate::mcp::Servers;
 
 /// Whether a call may change anything outside the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,10 @@ pub trait Tool: Send + Sync {
 pub struct Tools {
     built_in: Arc<[Arc<dyn Tool>]>,
     children: Children,
+    /// Others' tools, where there are any.
+    servers: Option<Servers>,
+    /// `mcp.max_tools`.
+    max: usize,
 }
 
 /// Places for child processes, shared by all tools of the daemon. Nobody waits for one: waits never nest.
@@ -122,11 +128,23 @@ impl Tools {
         Self::with_children(config, Children { free: Arc::new(Semaphore::new(max)), max })
     }
 
+    /// With the tools of MCP servers.
+    #[must_use]
+    pub fn with_servers(self, servers: Servers) -> Self {
+        Self { servers: Some(servers), ..self }
+    }
+
+    /// The MCP servers, where there are any.
+    pub fn servers(&self) -> Option<&Servers> {
+        self.servers.as_ref()
+    }
+
     /// The tools of a configuration that was read again. Children that run already count against the same bound;
     /// `limits.children` itself stays as it was at start.
     #[must_use]
     pub fn reconfigured(&self, config: &Config) -> Self {
-        Self::with_children(config, self.children.clone())
+        let servers = self.servers.clone().inspect(|servers| servers.reconfigure(config));
+        Self { servers, ..Self::with_children(config, self.children.clone()) }
     }
 
     fn with_children(config: &Config, children: Children) -> Self {
@@ -139,7 +157,7 @@ impl Tools {
             Arc::new(grep::Grep::new(config)),
             Arc::new(todo::TodoList::new()),
         ]);
-        Self { built_in, children }
+        Self { built_in, children, servers: None, max: config.mcp.max_tools }
     }
 }
 
@@ -149,6 +167,7 @@ enum Failed {
     UnknownTool,
     InvalidArguments,
     Aborted,
+    OutcomeUnknown,
     NotFound,
     NotRegularFile,
     NotText,
@@ -166,6 +185,7 @@ impl Failed {
             Self::UnknownTool => ("ToolError", "UNKNOWN_TOOL"),
             Self::InvalidArguments => ("ToolError", "INVALID_ARGS"),
             Self::Aborted => ("ToolError", "ABORTED"),
+            Self::OutcomeUnknown => ("ToolError", "TOOL_OUTCOME_UNKNOWN"),
             Self::NotFound => ("FsError", "FS_NOT_FOUND"),
             Self::NotRegularFile => ("FsError", "FS_NOT_REGULAR_FILE"),
             Self::NotText => ("FsError", "FS_NOT_TEXT"),

@@ -13,6 +13,7 @@ use super::mailbox::{Command, Mailbox};
 use super::{SessionError, Status};
 use crate::config::Config;
 use crate::event::SessionId;
+use crate::mcp::Servers;
 use crate::provider::registry::Providers;
 use crate::shutdown::Scope;
 use crate::store::SessionStore;
@@ -66,7 +67,8 @@ struct Live {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
-        let tools = Tools::new(&parts.config.borrow());
+        let servers = Servers::new(&parts.config.borrow(), &parts.scope);
+        let tools = Tools::new(&parts.config.borrow()).with_servers(servers);
         Self {
             store: parts.store,
             config: parts.config,

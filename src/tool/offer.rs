@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Effect, Failed, Tool, ToolOutput, Tools, clip};
+use super::{Effect, Failed, Tool, ToolOutput, Tools, clip, mcp};
 use crate::event::ToolSpec;
 
 /// For whom an offer is.
@@ -24,11 +24,15 @@ pub struct Offer {
 
 impl Tools {
     /// The tools for a step.
-    #[expect(clippy::unused_async, reason = "tools of other programs are listed here")]
     pub async fn offer(&self, place: &Place<'_>) -> Offer {
         let offered =
             self.built_in.iter().filter(|tool| !(place.delegated && tool.effect() == Effect::Delegates));
-        let tools: Arc<[Arc<dyn Tool>]> = offered.cloned().collect();
+        let mut tools: Vec<Arc<dyn Tool>> = offered.cloned().collect();
+        if let Some(servers) = &self.servers {
+            let room = self.max.saturating_sub(tools.len());
+            tools.extend(mcp::tools(&servers.offer(place.cwd).await, room));
+        }
+        let tools: Arc<[Arc<dyn Tool>]> = tools.into();
         let specs = tools.iter().map(|tool| tool.spec().clone()).collect();
         Offer { tools, specs }
     }

@@ -41,7 +41,12 @@ impl Turn {
         let turn = self.number;
         if self.route.abilities.tools {
             let place = Place { cwd: &self.cwd, delegated: self.delegate.is_none() };
-            self.offer = self.tools.offer(&place).await;
+            // Servers that start are waited for; a cancel is not kept waiting.
+            tokio::select! {
+                biased;
+                offer = self.tools.offer(&place) => self.offer = offer,
+                () = self.cancel.cancelled() => {}
+            }
         }
         let mut events = vec![FactEvent::from(EventBody::StepStart(StepMark { turn, step }))];
         if self.system_text() != Some(SYSTEM_PROMPT) {

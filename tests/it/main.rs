@@ -23,6 +23,7 @@ mod initialize;
 mod interop;
 mod keys;
 mod lifecycle;
+mod mcp;
 mod model_server;
 mod models;
 mod overlap;

@@ -1,0 +1,80 @@
+//! The tools of MCP servers, as tools of ours: named `mcp__server__tool`, called at their server.
+
+mod name;
+mod result;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rmcp::model::JsonObject;
+
+use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments};
+use crate::event::ToolSpec;
+use crate::mcp::{CallError, Offered, RemoteTool, Server};
+
+/// A tool of a server.
+struct Remote {
+    spec: ToolSpec,
+    server: Arc<Server>,
+    /// Its name there.
+    name: String,
+    effect: Effect,
+}
+
+/// At most `room` of the servers' tools, in the order of their servers' and their own names.
+pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
+    let all: Vec<(&Arc<Server>, &RemoteTool)> =
+        offered.iter().flat_map(|one| one.tools.iter().map(|tool| (&one.server, tool))).collect();
+    if all.len() > room {
+        tracing::warn!(offered = room, left_out = all.len() - room, "too many tools (mcp.max_tools)");
+    }
+    let kept = &all[..all.len().min(room)];
+    let names = name::all(kept.iter().map(|(server, tool)| (server.name(), tool.name.as_str())));
+    let remote = kept.iter().zip(names).map(|((server, tool), name)| {
+        let spec = ToolSpec { name, description: tool.description.clone(), parameters: tool.schema.clone() };
+        let effect = if tool.reads { Effect::Reads } else { Effect::Acts };
+        Arc::new(Remote { spec, server: Arc::clone(server), name: tool.name.clone(), effect })
+            as Arc<dyn Tool>
+    });
+    remote.collect()
+}
+
+impl Remote {
+    async fn run(&self, raw: &str, context: &ToolContext) -> Result<ToolOutput, ToolOutput> {
+        let arguments: JsonObject = arguments::parse(&self.spec.name, raw)?;
+        match self.server.call(&self.name, arguments, &context.cancel).await {
+            Ok(answer) => Ok(result::output(answer, self.server.result_bytes())),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn failed(&self, error: &CallError) -> ToolOutput {
+        let text = super::clip::line(&error.to_string());
+        match error {
+            CallError::Cancelled => ToolOutput::failed(Failed::Aborted, &text),
+            CallError::Arguments { .. } => ToolOutput::failed(Failed::InvalidArguments, &text),
+            CallError::TimedOut { .. } | CallError::Lost { .. } if self.effect == Effect::Acts => {
+                ToolOutput::failed(Failed::OutcomeUnknown, &text)
+            }
+            CallError::TimedOut { .. }
+            | CallError::Lost { .. }
+            | CallError::Down { .. }
+            | CallError::Busy { .. }
+            | CallError::Failed { .. } => ToolOutput::failed_without_code(&text),
+        }
+    }
+}
+
+impl Tool for Remote {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
+        Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
+    }
+}
