@@ -12,8 +12,11 @@ mod listen;
 mod load;
 mod mcp;
 mod paths;
+mod price;
 mod private_file;
+mod provider_check;
 mod reload;
+mod route;
 #[cfg(test)]
 mod sample;
 mod show;
@@ -114,6 +117,17 @@ table! {
         api_key_env: Option<String> = None,
         /// File that holds the key.
         api_key_file: Option<PathBuf> = None,
+        /// The model when a client names this provider and no model.
+        default_model: Option<String> = None,
+        /// Headers that each request gets besides those of its wire, or instead of them. Their values are secrets.
+        headers: BTreeMap<String, String> = BTreeMap::new(),
+        /// PEM file of certificates that are trusted besides the system's.
+        ca_file: Option<PathBuf> = None,
+        /// Calls at once; the others wait in a queue. 0: any number.
+        concurrency: usize = 0,
+        /// Longest wait in that queue.
+        #[serde(with = "duration")]
+        queue_timeout: Duration = Duration::from_mins(10),
         /// `scripted`: the script file; none plays the built-in script.
         script: Option<PathBuf> = None,
         /// Speak HTTP/1.1 only.
@@ -149,8 +163,10 @@ table! {
         max_output: Option<u64> = None,
         /// Offers tools.
         tools: bool = true,
-        /// Takes the official route's `thinking` switch.
+        /// Thinks, and takes its wire's switch for it.
         thinking: bool = false,
+        /// `anthropic`: decides by itself how much it thinks, and takes no budget.
+        adaptive_thinking: bool = false,
         /// Takes `reasoning_effort`.
         reasoning_effort: bool = false,
         /// Takes `stream_options.include_usage`.
@@ -161,8 +177,10 @@ table! {
         images: bool = false,
         /// Price of a million input tokens, in the provider's currency.
         price_input: Option<f64> = None,
-        /// Price of a million cached input tokens.
+        /// Price of a million cached input tokens; none: as any input.
         price_cache_read: Option<f64> = None,
+        /// Price of a million input tokens that are written to the cache; none: as any input.
+        price_cache_write: Option<f64> = None,
         /// Price of a million output tokens.
         price_output: Option<f64> = None,
     }

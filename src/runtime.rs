@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::config::Loaded;
 use crate::event::{MessageId, SessionId};
-use crate::provider::registry::{Providers, Route};
+use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
 use crate::session::feed::SharedFeed;
 use crate::session::registry::Shared;
@@ -63,7 +64,8 @@ impl Runtime {
     /// is let in whatever the default one lacks: to look and to stop needs no model, and a turn says what is missing.
     ///
     /// # Errors
-    /// [`SessionError::ProviderUnavailable`] when the provider that was named is unknown or lacks its key.
+    /// [`SessionError::ProviderUnavailable`] when the provider that was named is unknown, lacks its key, or needs a model
+    /// to be named.
     pub fn route(
         &self,
         provider: Option<&str>,
@@ -73,9 +75,15 @@ impl Runtime {
         if let Some(named) = provider {
             providers.check(named).map_err(|error| SessionError::ProviderUnavailable(error.to_string()))?;
         }
-        let provider = provider.map_or_else(|| providers.default_route().0, str::to_owned);
-        let model = model.map_or_else(|| providers.default_model(&provider), str::to_owned);
-        Ok((provider, model))
+        let unavailable = |error: RouteError| SessionError::ProviderUnavailable(error.to_string());
+        match (provider, model) {
+            (Some(provider), Some(model)) => Ok((provider.to_owned(), model.to_owned())),
+            (Some(provider), None) => {
+                Ok((provider.to_owned(), providers.default_model(provider).map_err(unavailable)?))
+            }
+            (None, Some(model)) => Ok((providers.default_route().0, model.to_owned())),
+            (None, None) => Ok(providers.default_route()),
+        }
     }
 
     /// The route of who names none: (provider, model).
@@ -94,8 +102,8 @@ impl Runtime {
     }
 
     /// Puts a reloaded configuration's providers and tools in force, for turns that start from here on.
-    pub fn reload(&self, providers: Providers) {
-        self.shared.reload(providers);
+    pub fn reload(&self, loaded: &Loaded) {
+        self.shared.reload(self.shared.providers().succeeded(loaded));
     }
 
     /// Submits a prompt to a session, which is resumed or made when needed.

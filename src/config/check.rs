@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ByteSize, Config, ConfigError, Limits, Listen, ProviderConfig, ProviderKind, Source, keys, mcp};
+use super::{ByteSize, Config, ConfigError, Limits, Listen, Source, keys, mcp, provider_check};
 
 /// Longest path of a Unix socket on Linux, without its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -39,7 +39,9 @@ pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Resu
         .listen
         .iter()
         .try_for_each(|listen| address(listen, config.tools.allow_unsandboxed_remote))
-        .and_then(|()| config.providers.iter().try_for_each(|(name, one)| provider(name, one)))
+        .and_then(|()| {
+            config.providers.iter().try_for_each(|(name, one)| provider_check::provider(name, one))
+        })
         .and_then(|()| default_provider(config))
         .and_then(|()| config.mcp.servers.iter().try_for_each(|(name, one)| mcp::server(name, one)))
         .and_then(|()| limits(&config.limits))
@@ -104,56 +106,6 @@ fn tcp(address: &str, allow_unsandboxed_remote: bool) -> Checked {
     Ok(())
 }
 
-fn provider(name: &str, provider: &ProviderConfig) -> Checked {
-    let key = |field: &str| keys::join(&["providers", name, field]);
-    if name.is_empty() || name.contains('/') || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return refuse(keys::join(&["providers", name]), "a provider's name has no `/` and no spaces");
-    }
-    match (&provider.kind, &provider.base_url) {
-        (ProviderKind::Scripted, _) => {}
-        (ProviderKind::Chat | ProviderKind::Anthropic, None) => {
-            return refuse(key("base_url"), "is missing; set it to where the provider is");
-        }
-        (ProviderKind::Chat | ProviderKind::Anthropic, Some(url)) => {
-            let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-            if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
-                return refuse(
-                    key("base_url"),
-                    format!("expected http:// or https:// and a host, got \"{url}\""),
-                );
-            }
-        }
-    }
-    if provider.script.is_some() && provider.kind != ProviderKind::Scripted {
-        return refuse(key("script"), "only a provider of kind = \"scripted\" has a script");
-    }
-    let timeouts = [
-        ("connect_timeout", provider.connect_timeout),
-        ("header_timeout", provider.header_timeout),
-        ("idle_timeout", provider.idle_timeout),
-        ("first_token_timeout", provider.first_token_timeout),
-    ];
-    for (field, timeout) in timeouts {
-        positive(&key(field), timeout)?;
-    }
-    for (model, abilities) in &provider.models {
-        let key = |field: &str| keys::join(&["providers", name, "models", model, field]);
-        at_least(&key("context_window"), abilities.context_window, 1)?;
-        at_least(&key("max_output"), abilities.max_output.unwrap_or(1), 1)?;
-        let prices = [
-            ("price_input", abilities.price_input),
-            ("price_cache_read", abilities.price_cache_read),
-            ("price_output", abilities.price_output),
-        ];
-        for (field, price) in prices {
-            if price.is_some_and(|price| !price.is_finite() || price < 0.0) {
-                return refuse(key(field), "a price is 0 or more");
-            }
-        }
-    }
-    Ok(())
-}
-
 fn default_provider(config: &Config) -> Checked {
     match &config.default_provider {
         Some(name) if !config.providers.contains_key(name) => {
@@ -161,6 +113,13 @@ fn default_provider(config: &Config) -> Checked {
             let nearest = keys::nearest(name, known.iter().copied())
                 .map_or_else(String::new, |nearest| format!("; did you mean \"{nearest}\"?"));
             let reason = format!("no provider \"{name}\"; there are {}{nearest}", known.join(", "));
+            refuse("default_provider", reason)
+        }
+        Some(name) if config.model_of(name).is_none() => {
+            let reason = format!(
+                "provider \"{name}\" is asked for no model; set default_model, or {}",
+                keys::join(&["providers", name, "default_model"])
+            );
             refuse("default_provider", reason)
         }
         Some(_) | None => Ok(()),
@@ -333,23 +292,22 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_says_where_it_is() {
-        let named = |one: ProviderConfig| {
-            move |config: &mut Config| {
-                config.providers.insert("local".to_owned(), one);
-            }
-        };
-        refused(named(ProviderConfig::default()), "`providers.local.base_url`: is missing");
-        let url = Some("api.local".to_owned());
-        refused(named(ProviderConfig { base_url: url, ..ProviderConfig::default() }), "expected http://");
-    }
-
-    #[test]
     fn the_default_provider_must_exist() {
         refused(
             |config| config.default_provider = Some("deepseek-oficial".to_owned()),
             "did you mean \"deepseek-official\"?",
         );
+    }
+
+    #[test]
+    fn the_default_provider_has_a_default_model() {
+        refused(
+            |config| config.default_provider = Some("openai".to_owned()),
+            "set default_model, or providers.openai.default_model",
+        );
+        let mut config = Config { default_provider: Some("openai".to_owned()), ..Config::default() };
+        config.default_model = Some("m".to_owned());
+        assert!(check(&config, &BTreeMap::new()).is_ok());
     }
 
     #[test]

@@ -226,6 +226,7 @@ fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, envir
     }
     for (name, provider) in &mut config.providers {
         settle(&keys::join(&["providers", name, "api_key_file"]), &mut provider.api_key_file);
+        settle(&keys::join(&["providers", name, "ca_file"]), &mut provider.ca_file);
         settle(&keys::join(&["providers", name, "script"]), &mut provider.script);
     }
     for (name, server) in &mut config.mcp.servers {

@@ -28,7 +28,7 @@ pub fn rows(loaded: &Loaded) -> Result<Vec<Row>, CredentialsError> {
         .into_iter()
         .map(|(key, value)| {
             let source = loaded.source(&key);
-            if is_secret_of_mcp(&key)
+            if is_secret(&key)
                 && let Some(secret) = value.as_str().and_then(Secret::new)
             {
                 return Row { value: Value::from(secret.masked()), source, secret: true, key };
@@ -99,9 +99,11 @@ pub fn toml(value: &Value) -> String {
     }
 }
 
-/// Variables and headers of MCP servers hold tokens more often than not.
-fn is_secret_of_mcp(key: &str) -> bool {
-    key.strip_prefix("mcp.servers.").is_some_and(|rest| rest.contains(".env.") || rest.contains(".headers."))
+/// Headers, and variables of MCP servers, hold tokens more often than not.
+fn is_secret(key: &str) -> bool {
+    let of_mcp = key.strip_prefix("mcp.servers.");
+    of_mcp.is_some_and(|rest| rest.contains(".env.") || rest.contains(".headers."))
+        || key.strip_prefix("providers.").is_some_and(|rest| rest.contains(".headers."))
 }
 
 /// A URL's password is a secret too.
@@ -134,6 +136,18 @@ mod tests {
         let row = rows.iter().find(|row| row.key == "providers.openai.api_key").unwrap();
         assert_eq!(row.source, Source::variable("OPENAI_API_KEY"));
         assert!(row.value.as_str().unwrap().starts_with("set (sha256:"));
+        assert!(!format!("{rows:?}").contains("sk-secret"));
+    }
+
+    #[test]
+    fn a_headers_value_is_shown_as_set_and_never_as_it_is() {
+        let environment = Environment::of([("HOME", "/nowhere")]);
+        let mut loaded = load(&environment, &Flags::default()).unwrap();
+        let openai = loaded.config.providers.get_mut("openai").unwrap();
+        openai.headers.insert("x-api.key".to_owned(), "sk-secret".to_owned());
+        let rows = rows(&loaded).unwrap();
+        let row = rows.iter().find(|row| row.key == "providers.openai.headers.\"x-api.key\"").unwrap();
+        assert!(row.secret && row.value.as_str().unwrap().starts_with("set (sha256:"));
         assert!(!format!("{rows:?}").contains("sk-secret"));
     }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::core::Core;
 use super::with_sources;
 use crate::config;
-use crate::provider::registry::Providers;
 use crate::telemetry;
 
 /// Reads it again and puts in force what can change in a process that serves.
@@ -30,7 +29,7 @@ pub(super) fn reload(core: &mut Core) {
         tracing::error!(%error, "the log level stays as it was");
     }
     core.config.send_replace(Arc::new(loaded.config.clone()));
-    core.runtime.reload(Providers::of(&loaded));
+    core.runtime.reload(&loaded);
     core.loaded = loaded;
     tracing::info!("the configuration was read again");
 }

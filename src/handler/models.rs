@@ -53,7 +53,9 @@ fn prices(abilities: &ModelConfig) -> Option<Prices> {
     let prices = Prices {
         input: abilities.price_input,
         cache_read: abilities.price_cache_read,
+        cache_write: abilities.price_cache_write,
         output: abilities.price_output,
     };
-    (prices != Prices { input: None, cache_read: None, output: None }).then_some(prices)
+    let none = Prices { input: None, cache_read: None, cache_write: None, output: None };
+    (prices != none).then_some(prices)
 }

@@ -56,6 +56,9 @@ pub struct Prices {
     /// Read from the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_read: Option<f64>,
+    /// Written to the cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_write: Option<f64>,
     /// Written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<f64>,

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use reqwest::header::HeaderName;
 
 use self::parse::MessagesParser;
-use super::http::{Endpoint, Key};
+use super::http::{Access, Endpoint};
 use super::stream::read_answer;
 use super::{CallError, ChunkSink, Completion, ModelRequest, Provider};
 use crate::config::ProviderConfig;
@@ -27,8 +27,8 @@ pub(super) struct Anthropic {
 }
 
 impl Anthropic {
-    pub(super) fn new(name: &str, config: &ProviderConfig, key: Key) -> Self {
-        Self { endpoint: Endpoint::new(name, config, PATH, key) }
+    pub(super) fn new(name: &str, config: &ProviderConfig, access: Access) -> Self {
+        Self { endpoint: Endpoint::new(name, config, PATH, access) }
     }
 
     async fn answer(

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use reqwest::header::AUTHORIZATION;
 
 use self::parse::ChatParser;
-use super::http::{Endpoint, Key};
+use super::http::{Access, Endpoint};
 use super::stream::read_answer;
 use super::{CallError, ChunkSink, Completion, ModelRequest, Provider};
 use crate::config::ProviderConfig;
@@ -30,8 +30,8 @@ pub(super) struct Chat {
 }
 
 impl Chat {
-    pub(super) fn new(name: &str, config: &ProviderConfig, key: Key) -> Self {
-        Self { endpoint: Endpoint::new(name, config, PATH, key), think_tags: config.think_tags }
+    pub(super) fn new(name: &str, config: &ProviderConfig, access: Access) -> Self {
+        Self { endpoint: Endpoint::new(name, config, PATH, access), think_tags: config.think_tags }
     }
 
     async fn answer(

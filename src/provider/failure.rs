@@ -17,11 +17,11 @@ use crate::event::{Failure, FailureCode};
 /// Bytes of a provider's own words that a message quotes.
 const QUOTE_BYTES_MAX: usize = 500;
 
-/// Who is to blame: names the provider in messages and keeps its key out of them.
+/// Who is to blame: names the provider in messages and keeps its secrets out of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blame<'a> {
     pub(super) provider: &'a str,
-    pub(super) key: Option<&'a Secret>,
+    pub(super) secrets: &'a [Secret],
 }
 
 impl Blame<'_> {
@@ -95,10 +95,9 @@ impl Blame<'_> {
     }
 
     fn clean(&self, message: &str) -> String {
-        match self.key {
-            Some(key) => message.replace(key.expose(), "[key]"),
-            None => message.to_owned(),
-        }
+        self.secrets
+            .iter()
+            .fold(message.to_owned(), |message, secret| message.replace(secret.expose(), "[key]"))
     }
 }
 
@@ -223,7 +222,12 @@ impl Told {
             FailureCode::Timeout
         } else if let Some(status @ 400..600) = self.status {
             code_of_status(status, self)
-        } else if has("invalid_request") || has("not_found") || has("bad_request") || has("badrequest") {
+        } else if has("invalid_request")
+            || has("invalid_prompt")
+            || has("not_found")
+            || has("bad_request")
+            || has("badrequest")
+        {
             FailureCode::InvalidRequest
         } else {
             FailureCode::Server
@@ -263,7 +267,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    const BLAME: Blame<'static> = Blame { provider: "p", key: None };
+    const BLAME: Blame<'static> = Blame { provider: "p", secrets: &[] };
 
     fn http(status: u16, body: &str) -> CallError {
         BLAME.http(status, &HeaderMap::new(), body.as_bytes())
@@ -338,8 +342,8 @@ mod tests {
 
     #[test]
     fn the_key_is_never_in_a_message() {
-        let key = Secret::new("sk-secret").unwrap();
-        let blame = Blame { provider: "p", key: Some(&key) };
+        let key = [Secret::new("sk-secret").unwrap()];
+        let blame = Blame { provider: "p", secrets: &key };
         let error = blame.http(401, &HeaderMap::new(), b"{\"error\":\"bad key sk-secret\"}");
         assert!(error.failure.message.contains("bad key [key]"), "{}", error.failure.message);
         assert!(!blame.in_stream("\"sk-secret\"").failure.message.contains("sk-secret"));

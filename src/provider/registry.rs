@@ -8,16 +8,13 @@ use std::time::SystemTime;
 use super::Provider;
 use super::anthropic::Anthropic;
 use super::chat::Chat;
-use super::http::Key;
+use super::http::{Access, Gate, Key};
 use super::retry::RetryPolicy;
 use super::scripted::Scripted;
 use crate::config::{
     Config, Credentials, CredentialsError, DEEPSEEK, Environment, KeyPlace, Loaded, ModelConfig, Profile,
     ProviderConfig, ProviderKind, SCRIPTED, api_key, loose_secret,
 };
-
-/// What a provider without configured models is asked for; a server with one model takes any name.
-const ANY_MODEL: &str = "default";
 
 /// A configured model for `models/list`.
 #[derive(Clone, Debug)]
@@ -60,12 +57,22 @@ pub enum RouteError {
         /// What to do.
         remedy: String,
     },
+    /// Nobody says which of its models is meant.
+    #[error(
+        "provider {name} has no default model; help: name one, as in {name}/MODEL, or set providers.{name}.default_model"
+    )]
+    NoModel {
+        /// Which provider.
+        name: String,
+    },
 }
 
 struct Entry {
     adapter: Arc<dyn Provider>,
     key: Key,
+    gate: Gate,
     config: ProviderConfig,
+    default_model: Option<String>,
 }
 
 /// What a table was made of, to make it anew when the file of keys changes.
@@ -88,7 +95,6 @@ struct Table {
     source: Option<Source>,
     entries: BTreeMap<String, Entry>,
     default_provider: Option<String>,
-    default_model: Option<String>,
     profile: Profile,
 }
 
@@ -105,8 +111,26 @@ impl Providers {
         Self::from_config(&loaded.config, &loaded.environment, credentials, loaded.profile)
     }
 
+    /// As [`Providers::of`], in the place of these: calls in flight go on counting against `concurrency`.
+    #[must_use]
+    pub fn succeeded(&self, loaded: &Loaded) -> Self {
+        let credentials = loaded.paths.credentials.as_deref();
+        self.followed(&loaded.config, &loaded.environment, credentials, loaded.profile)
+    }
+
     /// The same from its parts; `credentials` is the file that `dshd login` writes.
     pub fn from_config(
+        config: &Config,
+        environment: &Environment,
+        credentials: Option<&Path>,
+        profile: Profile,
+    ) -> Self {
+        let nobody = Table { source: None, entries: BTreeMap::new(), default_provider: None, profile };
+        Self { table: Arc::new(nobody) }.followed(config, environment, credentials, profile)
+    }
+
+    fn followed(
+        &self,
         config: &Config,
         environment: &Environment,
         credentials: Option<&Path>,
@@ -127,17 +151,20 @@ impl Providers {
             .collect();
         let keyless = !keys.iter().any(|(_, _, key)| matches!(key, Key::Present(_) | Key::Refused(_)));
         let entry = |(name, provider, key): (&String, &ProviderConfig, Key)| {
+            let old = self.table.entries.get(name).map(|entry| &entry.gate);
+            let gate = Gate::after(old, provider.concurrency);
+            let access = Access { key: key.clone(), gate: gate.clone() };
             let adapter: Arc<dyn Provider> = match provider.kind {
-                ProviderKind::Chat => Arc::new(Chat::new(name, provider, key.clone())),
-                ProviderKind::Anthropic => Arc::new(Anthropic::new(name, provider, key.clone())),
+                ProviderKind::Chat => Arc::new(Chat::new(name, provider, access)),
+                ProviderKind::Anthropic => Arc::new(Anthropic::new(name, provider, access)),
                 ProviderKind::Scripted => Arc::new(Scripted::new(provider, keyless)),
             };
-            (name.clone(), Entry { adapter, key, config: provider.clone() })
+            let default_model = config.model_of(name).map(str::to_owned);
+            (name.clone(), Entry { adapter, key, gate, config: provider.clone(), default_model })
         };
         let entries = keys.into_iter().map(entry).collect();
-        let (default_provider, default_model) =
-            (config.default_provider.clone(), config.default_model.clone());
-        Self { table: Arc::new(Table { source, entries, default_provider, default_model, profile }) }
+        let default_provider = config.default_provider.clone();
+        Self { table: Arc::new(Table { source, entries, default_provider, profile }) }
     }
 
     /// The table made anew, if the file that `dshd login` writes has changed since: a key that was stored or removed
@@ -149,7 +176,7 @@ impl Providers {
             return None;
         }
         let credentials = Some(source.credentials.as_path());
-        Some(Self::from_config(&source.config, &source.environment, credentials, self.table.profile))
+        Some(self.followed(&source.config, &source.environment, credentials, self.table.profile))
     }
 
     /// The default route: (provider, model). Configured, else DeepSeek if it has a key, else `scripted`.
@@ -162,23 +189,17 @@ impl Providers {
             None if table.entries.get(DEEPSEEK).is_some_and(has_key) => DEEPSEEK,
             None => SCRIPTED,
         };
-        (provider.to_owned(), self.default_model(provider))
+        // Of a configuration that was checked, the default provider has a default model.
+        (provider.to_owned(), self.default_model(provider).unwrap_or_default())
     }
 
     /// The model of a provider when a client names none.
-    pub fn default_model(&self, provider: &str) -> String {
-        let table = &self.table;
-        let Some(entry) = table.entries.get(provider) else { return ANY_MODEL.to_owned() };
-        let is_default = match &table.default_provider {
-            Some(default) => default == provider,
-            None => provider == DEEPSEEK,
-        };
-        let models = &entry.config.models;
-        match &table.default_model {
-            Some(model) if is_default || models.contains_key(model) => model.clone(),
-            _other if entry.config.kind == ProviderKind::Scripted => SCRIPTED.to_owned(),
-            _other => models.keys().next().cloned().unwrap_or_else(|| ANY_MODEL.to_owned()),
-        }
+    ///
+    /// # Errors
+    /// [`RouteError::Unknown`]; [`RouteError::NoModel`] when none is configured.
+    pub fn default_model(&self, provider: &str) -> Result<String, RouteError> {
+        let no_model = || RouteError::NoModel { name: provider.to_owned() };
+        self.entry(provider)?.default_model.clone().ok_or_else(no_model)
     }
 
     /// Checks that a provider exists and has its key. Official SDKs are told of a missing key by the turn.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::{ModelConfig, Secret};
 use crate::event::{Block, FailureCode, Message, Role, Source, SourceKind, ToolSpec};
+use crate::provider::http::Key;
 use crate::provider::model_server::{ModelServer, Reply, anthropic};
 use crate::provider::test_sink::Recorder;
 use crate::provider::{Finish, Retry};
@@ -54,7 +55,7 @@ async fn answer_to(reply: Reply) -> (Result<Completion, CallError>, Recorder, Mo
     let server = ModelServer::start().await;
     server.push(reply);
     let config = ProviderConfig { base_url: Some(server.url()), ..ProviderConfig::default() };
-    let adapter = Anthropic::new("p", &config, Key::Present(Secret::new("sk-secret").unwrap()));
+    let adapter = Anthropic::new("p", &config, Key::Present(Secret::new("sk-secret").unwrap()).into());
     let mut sink = Recorder::default();
     let request = request(vec![prompt("hi")]);
     let done = tokio::time::timeout(PATIENCE, adapter.call(&request, &mut sink)).await.unwrap();

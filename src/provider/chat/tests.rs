@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::{ModelConfig, Secret};
 use crate::event::{Block, FailureCode, Message, Role, Source, SourceKind, ToolSpec};
+use crate::provider::http::Key;
 use crate::provider::model_server::{ModelServer, Reply, chat, data};
 use crate::provider::test_sink::Recorder;
 use crate::provider::{Finish, Retry};
@@ -44,7 +45,7 @@ pub(super) async fn call(
     request: &ModelRequest,
 ) -> (Result<Completion, CallError>, Recorder) {
     let mut sink = Recorder::default();
-    let chat = Chat::new("p", config, key());
+    let chat = Chat::new("p", config, key().into());
     let done = tokio::time::timeout(PATIENCE, chat.call(request, &mut sink)).await.unwrap();
     (done, sink)
 }
@@ -75,7 +76,7 @@ async fn an_answer_arrives_with_its_usage_in_disjoint_counts() {
 async fn one_connection_serves_many_calls() {
     let server = ModelServer::start().await;
     let (config, request) = (config(&server), request(vec![prompt("hi")]));
-    let chat = Chat::new("p", &config, key());
+    let chat = Chat::new("p", &config, key().into());
     for _ in 0..3 {
         server.push(chat::reply(&["a"]));
         let mut sink = Recorder::default();
@@ -194,7 +195,7 @@ fn what_a_server_does_not_take_is_not_sent() {
 #[tokio::test]
 async fn without_a_key_nothing_is_sent() {
     let server = ModelServer::start().await;
-    let chat = Chat::new("p", &config(&server), Key::Missing("help: dshd login p".to_owned()));
+    let chat = Chat::new("p", &config(&server), Key::Missing("help: dshd login p".to_owned()).into());
     let request = request(vec![prompt("hi")]);
     let mut sink = Recorder::default();
     let error = chat.call(&request, &mut sink).await.unwrap_err();
@@ -317,7 +318,7 @@ async fn dropping_a_call_closes_its_stream() {
     let (reply, live) = Reply::live();
     server.push(reply);
     let (config, request) = (config(&server), request(vec![prompt("hi")]));
-    let chat = Chat::new("p", &config, key());
+    let chat = Chat::new("p", &config, key().into());
     let mut sink = Recorder::default();
     {
         let call = chat.call(&request, &mut sink);
@@ -339,7 +340,7 @@ async fn a_sink_that_has_enough_ends_the_answer_as_too_long() {
     server.push(Reply::stream().send(chat::text("half")).send(chat::text(&"x".repeat(100))).stall());
     let mut sink = Recorder::of_at_most(50);
     let request = request(vec![prompt("hi")]);
-    let chat = Chat::new("p", &config(&server), key());
+    let chat = Chat::new("p", &config(&server), key().into());
     let done = tokio::time::timeout(PATIENCE, chat.call(&request, &mut sink)).await.unwrap().unwrap();
     assert_eq!(done.finish, Finish::Length);
     sink.blocks();

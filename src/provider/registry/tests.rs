@@ -45,10 +45,14 @@ fn a_configured_model_is_the_default_of_its_own_provider_only() {
     let mut config = Config { default_model: Some("m".to_owned()), ..Config::default() };
     let without_key = providers(&config, &[]);
     assert_eq!(without_key.default_route(), route("scripted", "scripted"));
-    assert_eq!(without_key.default_model("deepseek-official"), "m");
-    assert_eq!(without_key.default_model("openai"), "default");
+    assert_eq!(without_key.default_model("deepseek-official").unwrap(), "m");
+    let nameless = without_key.default_model("openai").unwrap_err().to_string();
+    assert_eq!(
+        nameless,
+        "provider openai has no default model; help: name one, as in openai/MODEL, or set providers.openai.default_model"
+    );
     config.providers.get_mut("openai").unwrap().models.insert("o".to_owned(), ModelConfig::default());
-    assert_eq!(providers(&config, &[]).default_model("openai"), "o");
+    assert_eq!(providers(&config, &[]).default_model("openai").unwrap(), "o");
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl Open {
         let providers = shared.providers();
         let adapter = providers.get(&settings.provider).map_err(|error| {
             let code = match &error {
-                RouteError::Unknown { .. } => FailureCode::InvalidRequest,
+                RouteError::Unknown { .. } | RouteError::NoModel { .. } => FailureCode::InvalidRequest,
                 RouteError::NoKey { .. } => FailureCode::MissingCredential,
             };
             Failure::new(code, error.to_string())
