@@ -167,6 +167,8 @@ table! {
         thinking: bool = false,
         /// `anthropic`: decides by itself how much it thinks, and takes no budget.
         adaptive_thinking: bool = false,
+        /// `responses`: gives summaries of what it thinks.
+        reasoning_summary: bool = true,
         /// Takes `reasoning_effort`.
         reasoning_effort: bool = false,
         /// Takes `stream_options.include_usage`.
@@ -361,6 +363,8 @@ pub enum ProviderKind {
     Chat,
     /// `{base}/v1/messages`.
     Anthropic,
+    /// `{base}/responses`.
+    Responses,
     /// A script; no network.
     Scripted,
 }

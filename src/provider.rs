@@ -8,6 +8,7 @@ mod failure;
 mod http;
 mod json;
 pub mod registry;
+mod responses;
 pub mod retry;
 mod scripted;
 mod sse;

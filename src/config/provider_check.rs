@@ -25,10 +25,10 @@ pub(super) fn provider(name: &str, provider: &ProviderConfig) -> Checked {
     }
     match (&provider.kind, &provider.base_url) {
         (ProviderKind::Scripted, _) => {}
-        (ProviderKind::Chat | ProviderKind::Anthropic, None) => {
+        (ProviderKind::Chat | ProviderKind::Anthropic | ProviderKind::Responses, None) => {
             return refuse(key("base_url"), "is missing; set it to where the provider is");
         }
-        (ProviderKind::Chat | ProviderKind::Anthropic, Some(url)) => {
+        (ProviderKind::Chat | ProviderKind::Anthropic | ProviderKind::Responses, Some(url)) => {
             let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
             if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
                 let reason = format!("expected http:// or https:// and a host, got \"{url}\"");
@@ -115,6 +115,10 @@ mod tests {
     fn a_provider_says_where_it_is() {
         refused(|one| one.base_url = None, "`providers.local.base_url`: is missing");
         refused(|one| one.base_url = Some("api.local".to_owned()), "expected http://");
+        refused(
+            |one| (one.kind, one.base_url) = (ProviderKind::Responses, None),
+            "`providers.local.base_url`: is missing",
+        );
     }
 
     #[test]

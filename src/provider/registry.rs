@@ -9,6 +9,7 @@ use super::Provider;
 use super::anthropic::Anthropic;
 use super::chat::Chat;
 use super::http::{Access, Gate, Key};
+use super::responses::Responses;
 use super::retry::RetryPolicy;
 use super::scripted::Scripted;
 use crate::config::{
@@ -157,6 +158,7 @@ impl Providers {
             let adapter: Arc<dyn Provider> = match provider.kind {
                 ProviderKind::Chat => Arc::new(Chat::new(name, provider, access)),
                 ProviderKind::Anthropic => Arc::new(Anthropic::new(name, provider, access)),
+                ProviderKind::Responses => Arc::new(Responses::new(name, provider, access)),
                 ProviderKind::Scripted => Arc::new(Scripted::new(provider, keyless)),
             };
             let default_model = config.model_of(name).map(str::to_owned);

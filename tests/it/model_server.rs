@@ -18,6 +18,8 @@
 pub mod anthropic;
 #[path = "model_server/chat.rs"]
 pub mod chat;
+#[path = "model_server/responses.rs"]
+pub mod responses;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
