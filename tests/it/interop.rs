@@ -227,3 +227,13 @@ async fn the_messages_wire_is_spoken_well_by_a_strangers_verdict() {
     gives_up(&mut route).await;
     route.end().await;
 }
+
+#[tokio::test]
+async fn the_responses_wire_is_spoken_well_by_a_strangers_verdict() {
+    let Some(peers) = peers() else { return };
+    let mut route = Route::start(&peers, "responses", "/v1").await;
+    turns(&mut route).await;
+    faults(&mut route).await;
+    gives_up(&mut route).await;
+    route.end().await;
+}

@@ -145,7 +145,7 @@ fn reasoning(request: &ModelRequest) -> Option<Reasoning<'_>> {
 fn texts(message: &Message) -> impl Iterator<Item = &str> {
     message.content.iter().filter_map(|block| match block {
         Block::Text { text } => Some(text.as_str()).filter(|text| !text.is_empty()),
-        Block::Reasoning { .. } | Block::ToolCall { .. } => None,
+        Block::Reasoning { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
     })
 }
 
@@ -185,6 +185,8 @@ fn answer<'a>(message: &'a Message, provider: &str, model: &str, input: &mut Vec
                 let phase = item.and_then(|item| item.phase);
                 input.push(Entry::Said(Item::Message { role: "assistant", content: vec![part], phase }));
             }
+            // No model draws.
+            Block::Image { .. } => {}
             // Thoughts of others are of no use here: they are left out.
             Block::Reasoning { .. } => input.extend(item.and_then(|item| item.raw).map(Entry::Kept)),
             Block::ToolCall { id, name, arguments } => {
@@ -219,6 +221,7 @@ fn fits(kept: &[ReplayItem<'_>], content: &[Block]) -> bool {
         Block::Text { .. } => item.kind == "message" || item.kind == "refusal",
         Block::Reasoning { .. } => item.kind == "reasoning",
         Block::ToolCall { .. } => item.kind == "function_call",
+        Block::Image { .. } => false,
     };
     let shown: Vec<_> = kept.iter().filter(|item| !item.hidden).collect();
     shown.len() == content.len() && shown.into_iter().zip(content).all(is_of)
