@@ -226,6 +226,8 @@ table! {
         mailbox: usize = 64,
         /// Sessions in memory.
         loaded_sessions: usize = 256,
+        /// Subagents of one turn at once.
+        subagents: usize = 8,
         /// Connections.
         connections: usize = 1024,
         /// Connections of one local user; 4 more are kept for the owner.

@@ -4,6 +4,7 @@
 //! takes requests up in order and waits for nothing but room for a reply; what waits for sessions are tasks beside it.
 //! When it returns, nothing of the connection is left.
 
+mod descendants;
 mod ending;
 mod follows;
 mod notice;

@@ -89,9 +89,9 @@ mod tests {
     use super::*;
     use crate::event::SessionId;
     use crate::handler::caller::Defaults;
-    use crate::handler::follow::{Follow, Hold, TooMany, Turn};
+    use crate::handler::follow::{Begin, Follow, TooMany, Turn};
     use crate::handler::testing::House;
-    use crate::session::feed::{Cursor, Framing, SharedFeed};
+    use crate::session::feed::{Framing, SharedFeed};
 
     /// A connection that follows nothing, or that has a bug.
     struct Deaf {
@@ -112,7 +112,7 @@ mod tests {
             Ok(())
         }
 
-        fn begin(&self, _feed: SharedFeed, _cursor: Cursor, _hold: Hold) {}
+        fn begin(&self, _begin: Begin) {}
 
         fn begin_all(&self, _deltas: bool) {}
 

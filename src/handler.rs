@@ -35,12 +35,11 @@ use serde_json::value::{RawValue, to_raw_value};
 
 pub use self::error::incident;
 
-use self::follow::{Hold, Turn};
+use self::follow::{Begin, Turn};
 use crate::event::{Seq, SessionId};
 use crate::protocol::{Empty, SessionStatus};
 use crate::rpc::{ErrorKind, RpcError};
 use crate::session::Status;
-use crate::session::feed::{Cursor, SharedFeed};
 
 /// How a request goes on after its start.
 pub enum Started {
@@ -72,12 +71,8 @@ pub enum Then {
 
 /// A subscription that begins after a reply.
 pub struct Following {
-    /// The session's feed.
-    pub feed: SharedFeed,
-    /// From where.
-    pub cursor: Cursor,
-    /// Why.
-    pub hold: Hold,
+    /// Which.
+    pub begin: Begin,
     /// Its place in the order, given up once it has begun.
     pub turn: Turn,
 }

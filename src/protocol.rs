@@ -13,7 +13,8 @@ mod session;
 
 pub use self::content::ContentBlock;
 pub use self::event::{
-    DrainingNotice, SessionClosed, SessionEventNotice, SessionStatus, SessionStatusNotice, notification,
+    DrainingNotice, SessionClosed, SessionEventNotice, SessionStatus, SessionStatusNotice,
+    SubagentFinishedNotice, SubagentStartedNotice, notification,
 };
 pub use self::initialize::{
     AuthenticateParams, ClientInfo, Completion, InitializeParams, InitializeResult, OnDisconnect, RouteInfo,
@@ -26,8 +27,8 @@ pub use self::server::{
     StatusResult,
 };
 pub use self::session::{
-    CancelParams, CancelResult, CreateParams, CreateResult, DirectoryParams, DirectoryResult, ListParams,
-    ListResult, ListedSession, PositionResult, PromptParams, QueueResult, QueuedPrompt, ReadParams,
-    ReadResult, Receipt, SessionParams, SetDirectoryParams, SettledPrompt, SettledStatus, SubscribeParams,
-    SubscribeResult, WaitParams,
+    CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult, DirectoryParams, DirectoryResult,
+    ListParams, ListResult, ListedSession, PositionResult, PromptParams, QueueResult, QueuedPrompt,
+    ReadParams, ReadResult, Receipt, SessionParams, SetDirectoryParams, SettledPrompt, SettledStatus,
+    SubscribeParams, SubscribeResult, WaitParams,
 };

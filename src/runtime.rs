@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::Loaded;
-use crate::event::{MessageId, SessionId};
+use crate::event::{AbortCause, MessageId, SessionId};
 use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
 use crate::session::feed::SharedFeed;
@@ -143,7 +143,8 @@ impl Runtime {
     /// Cancels the running turn, or the turn or queued prompt of one message.
     pub fn cancel(&self, id: &SessionId, message_id: Option<MessageId>) -> Answer<Cancelled> {
         let (answer_by, answer) = Answer::channel();
-        match self.shared.submit_loaded(id, Command::Cancel { message_id, answer: answer_by }) {
+        let cancel = Command::Cancel { message_id, cause: AbortCause::User, answer: answer_by };
+        match self.shared.submit_loaded(id, cancel) {
             Ok(()) => answer,
             Err(_) => self.if_stored(id, || Cancelled { cancelled: false, after: Vec::new() }),
         }

@@ -6,14 +6,16 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use crate::event::{Block, Epoch, MessageId, PermissionMode, Seq, SessionId, TurnEndReason};
+use crate::event::{Block, Epoch, Message, MessageId, PermissionMode, Seq, SessionId, TurnEndReason};
 
 mod actor;
 mod decide;
+mod delegate;
 pub mod feed;
 mod mailbox;
 pub(crate) mod registry;
@@ -40,6 +42,8 @@ pub struct NewSession {
     pub reasoning_effort: Option<String>,
     /// What its agent may touch; none: the configured mode.
     pub permission_mode: Option<PermissionMode>,
+    /// The session that delegates to it.
+    pub parent: Option<SessionId>,
 }
 
 /// What to do with a prompt while a turn runs or is queued.
@@ -96,6 +100,8 @@ pub struct Settled {
     pub message_id: MessageId,
     /// How its turn ended.
     pub reason: TurnEndReason,
+    /// What the model said last in it, when that was just now.
+    pub answer: Option<Arc<Message>>,
     /// What a connection must have been sent before it may be told.
     pub after: Vec<(SessionId, Seq)>,
 }

@@ -19,6 +19,7 @@ mod paths;
 mod read;
 mod search;
 mod state;
+mod subagent;
 #[cfg(test)]
 mod test_bench;
 mod todo;
@@ -156,6 +157,7 @@ impl Tools {
             Arc::new(glob::Glob::new(config)),
             Arc::new(grep::Grep::new(config)),
             Arc::new(todo::TodoList::new()),
+            Arc::new(subagent::Subagent::new(config)),
         ]);
         Self { built_in, children, servers: None, max: config.mcp.max_tools }
     }
@@ -175,8 +177,8 @@ enum Failed {
     Changed,
     AmbiguousEdit,
     EditNotFound,
-    SandboxDenied,
     InvalidPattern,
+    SandboxDenied,
 }
 
 impl Failed {
@@ -193,8 +195,8 @@ impl Failed {
             Self::Changed => ("FsError", "FS_CHANGED"),
             Self::AmbiguousEdit => ("FsError", "FS_AMBIGUOUS_EDIT"),
             Self::EditNotFound => ("FsError", "FS_EDIT_NOT_FOUND"),
-            Self::SandboxDenied => ("FsError", "FS_SANDBOX_DENIED"),
             Self::InvalidPattern => ("SearchError", "SEARCH_INVALID_PATTERN"),
+            Self::SandboxDenied => ("FsError", "FS_SANDBOX_DENIED"),
         };
         ToolErrorInfo { name: name.to_owned(), code: code.to_owned() }
     }

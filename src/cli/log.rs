@@ -4,7 +4,7 @@ mod line;
 mod select;
 mod stored;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use clap::Args;
 use serde_json::value::RawValue;
@@ -109,6 +109,7 @@ async fn follow(
         since: Some(LastSeq(position.last)),
         epoch: Some(position.epoch),
         tree: Some(false),
+        children: BTreeMap::new(),
     };
     let _: SubscribeResult = reached.call(Method::Subscribe, &params).await?;
     while let Some(told) = reached.notifications.next().await {

@@ -162,6 +162,7 @@ fn counts(config: &Config) -> Checked {
         ("limits.in_flight_total", limits.in_flight_total),
         ("limits.mailbox", limits.mailbox),
         ("limits.loaded_sessions", limits.loaded_sessions),
+        ("limits.subagents", limits.subagents),
         ("limits.connections", limits.connections),
         ("limits.connections_per_uid", limits.connections_per_uid),
         ("limits.subscriptions", limits.subscriptions),

@@ -14,9 +14,10 @@ use super::outbound::Slot;
 use super::subscription::{Common, Progress, Subscription};
 use crate::config::Config;
 use crate::event::{Seq, SessionId};
-use crate::handler::follow::{Follow, Hold, TooMany, Turn};
+use crate::handler::follow::{Begin, Follow, Hold, TooMany, Tree, Turn};
 use crate::handler::shared::Holders;
-use crate::session::feed::{Cursor, Feed, SharedFeed, Start};
+use crate::runtime::Runtime;
+use crate::session::feed::{Feed, SharedFeed, Start};
 use crate::shutdown::Scope;
 
 /// One connection's subscriptions. Cheap to clone.
@@ -44,6 +45,8 @@ struct Followed {
     feed: SharedFeed,
     progress: Arc<Progress>,
     hold: Hold,
+    /// The session that it is a child of, when it is followed for that alone.
+    parent: Option<SessionId>,
     end: CancellationToken,
 }
 
@@ -108,7 +111,8 @@ impl Follows {
             let feeds = self.0.common.runtime.loaded_feeds();
             let loaded: HashSet<&SessionId> = feeds.iter().map(|feed| feed.session()).collect();
             seen.retain(|session, _| loaded.contains(session));
-            for feed in feeds.iter().filter(|feed| feed.is_known()) {
+            // Children are told of by their parents.
+            for feed in feeds.iter().filter(|feed| feed.is_known() && !feed.is_delegated()) {
                 let known = seen.insert(feed.session().clone(), Arc::downgrade(feed));
                 if known.is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(feed))) {
                     continue;
@@ -117,7 +121,7 @@ impl Follows {
                 let mut turn = self.turn(feed.session());
                 turn.comes().await;
                 if let Ok(cursor) = feed.cursor(start, deltas) {
-                    self.begin(feed.clone(), cursor, Hold::All);
+                    self.begin(Begin::whole(feed.clone(), cursor, Hold::All));
                 }
             }
             first = false;
@@ -128,7 +132,75 @@ impl Follows {
     }
 
     fn progress(&self, session: &SessionId) -> Option<Arc<Progress>> {
-        self.0.lock().followed.get(session).map(|followed| Arc::clone(&followed.progress))
+        self.followed(session).map(|(_, progress)| progress)
+    }
+
+    /// The subscription on a session: its feed, and how far it is.
+    pub(super) fn followed(&self, session: &SessionId) -> Option<(SharedFeed, Arc<Progress>)> {
+        let table = self.0.lock();
+        table.followed.get(session).map(|followed| (followed.feed.clone(), Arc::clone(&followed.progress)))
+    }
+
+    /// Whether a session is followed.
+    pub(super) fn is_followed(&self, session: &SessionId) -> bool {
+        self.0.lock().followed.contains_key(session)
+    }
+
+    /// Why the children of a session are followed; `None`: it is not followed any more.
+    pub(super) fn hold_of_children(&self, parent: &SessionId) -> Option<Hold> {
+        let hold = self.0.lock().followed.get(parent)?.hold;
+        Some(if hold == Hold::All { Hold::All } else { Hold::Implicit })
+    }
+
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.0.common.runtime
+    }
+
+    /// Begins a subscription: asked for, or (`parent`) because it is a child of one that is followed.
+    pub(super) fn begin_for(&self, parent: Option<&SessionId>, begin: Begin) {
+        let Begin { feed, cursor, hold, tree } = begin;
+        let progress = Arc::new(Progress::at(cursor.after()));
+        let end = CancellationToken::new();
+        let followed = Followed {
+            feed: feed.clone(),
+            progress: progress.clone(),
+            hold,
+            parent: parent.cloned(),
+            end: end.clone(),
+        };
+        let Ok(before) = self.0.insert(followed) else { return };
+        let (whole, known) = match tree {
+            Tree::Alone => (false, Vec::new()),
+            Tree::With(known) => (true, known),
+        };
+        let subscription = Subscription {
+            common: self.0.common.clone(),
+            follows: self.clone(),
+            feed,
+            cursor,
+            tree: whole,
+            progress: Arc::clone(&progress),
+            slot: Arc::new(Slot::default()),
+        };
+        let (inner, aborting) = (Arc::clone(&self.0), self.0.scope.aborting().clone());
+        self.0.scope.spawn(async move {
+            let session = subscription.feed.session().clone();
+            let follow = async {
+                if let Some(before) = before {
+                    before.ended().await;
+                }
+                subscription.begin_children(known).await;
+                subscription.run().await;
+            };
+            tokio::select! {
+                biased;
+                () = end.cancelled() => {}
+                () = aborting.cancelled() => {}
+                () = follow => {}
+            }
+            inner.forget(&session, &progress);
+            progress.end();
+        });
     }
 }
 
@@ -163,36 +235,8 @@ impl Follow for Follows {
         if asked_for < max || table.followed.contains_key(session) { Ok(()) } else { Err(TooMany { max }) }
     }
 
-    fn begin(&self, feed: SharedFeed, cursor: Cursor, hold: Hold) {
-        let progress = Arc::new(Progress::at(cursor.after()));
-        let followed = Followed { feed, progress, hold, end: CancellationToken::new() };
-        let (feed, progress, end) = (followed.feed.clone(), followed.progress.clone(), followed.end.clone());
-        let Ok(before) = self.0.insert(followed) else { return };
-        let subscription = Subscription {
-            common: self.0.common.clone(),
-            feed,
-            cursor,
-            progress: Arc::clone(&progress),
-            slot: Arc::new(Slot::default()),
-        };
-        let (inner, aborting) = (Arc::clone(&self.0), self.0.scope.aborting().clone());
-        self.0.scope.spawn(async move {
-            let session = subscription.feed.session().clone();
-            let follow = async {
-                if let Some(before) = before {
-                    before.ended().await;
-                }
-                subscription.run().await;
-            };
-            tokio::select! {
-                biased;
-                () = end.cancelled() => {}
-                () = aborting.cancelled() => {}
-                () = follow => {}
-            }
-            inner.forget(&session, &progress);
-            progress.end();
-        });
+    fn begin(&self, begin: Begin) {
+        self.begin_for(None, begin);
     }
 
     fn begin_all(&self, deltas: bool) {
@@ -209,14 +253,23 @@ impl Follow for Follows {
     }
 
     fn stop<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, bool> {
-        let stopped = self.0.lock().followed.get(session).map(|followed| {
-            followed.end.cancel();
-            Arc::clone(&followed.progress)
-        });
+        let mut stopped = Vec::new();
+        let mut was_followed = false;
+        for (id, followed) in &self.0.lock().followed {
+            let asked_for = id == session;
+            was_followed |= asked_for;
+            // Children that were asked for themselves stay.
+            let goes_too = followed.parent.as_ref() == Some(session) && followed.hold != Hold::Explicit;
+            if asked_for || goes_too {
+                followed.end.cancel();
+                stopped.push(Arc::clone(&followed.progress));
+            }
+        }
         async move {
-            let Some(progress) = stopped else { return false };
-            progress.ended().await;
-            true
+            for progress in stopped {
+                progress.ended().await;
+            }
+            was_followed
         }
         .boxed()
     }

@@ -3,16 +3,24 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::event::{Epoch, SessionId};
+use crate::event::{Epoch, SessionId, SubagentFinished};
 use crate::handler::wire_status;
-use crate::protocol::{DrainingNotice, SessionClosed, SessionStatusNotice, notification};
+use crate::protocol::{
+    DrainingNotice, SessionClosed, SessionStatusNotice, SubagentFinishedNotice, SubagentStartedNotice,
+    notification,
+};
 use crate::rpc;
 use crate::session::feed::Framing;
 use crate::session::{CloseCause, Status};
 
+const SUFFIX: &[u8] = b"}}\n";
+
+/// What DSH calls a subagent that the same process runs.
+const SPAWN: &str = "spawn";
+
 /// How events become `session.event` notifications: what stands before and after an event's JSON.
 pub fn framing() -> Framing {
-    Framing { prefix, suffix: b"}}\n" }
+    Framing { prefix, suffix: SUFFIX }
 }
 
 fn prefix(session: &SessionId, epoch: Epoch) -> Vec<u8> {
@@ -30,6 +38,34 @@ fn prefix(session: &SessionId, epoch: Epoch) -> Vec<u8> {
 pub(super) fn status(session: &SessionId, status: Status) -> Bytes {
     let params = SessionStatusNotice { session_id: session.clone(), status: wire_status(status) };
     line(notification::SESSION_STATUS, &params)
+}
+
+/// `subagent.started`.
+pub(super) fn subagent_started(parent: &SessionId, child: &SessionId) -> Bytes {
+    let (parent_session_id, child_session_id) = (parent.clone(), child.clone());
+    line(notification::SUBAGENT_STARTED, &SubagentStartedNotice { parent_session_id, child_session_id })
+}
+
+/// `subagent.finished`.
+pub(super) fn subagent_finished(parent: &SessionId, finished: SubagentFinished) -> Bytes {
+    let params = SubagentFinishedNotice {
+        provider: SPAWN.to_owned(),
+        agent_id: finished.child_session_id.clone(),
+        parent_session_id: parent.clone(),
+        child_session_id: finished.child_session_id,
+        status: finished.status,
+        stop_reason: finished.stop_reason,
+        last_assistant_message: finished.last_assistant_message,
+    };
+    line(notification::SUBAGENT_FINISHED, &params)
+}
+
+/// The event's JSON in a line that was framed by [`framing`].
+pub(super) fn event_of(line: &[u8]) -> &[u8] {
+    const HEAD: &[u8] = b",\"event\":";
+    // No text can hold these bytes: its quotes are escaped.
+    let start = memchr::memmem::find(line, HEAD).map_or(0, |at| at + HEAD.len());
+    line.get(start..line.len().saturating_sub(SUFFIX.len())).unwrap_or_default()
 }
 
 /// `session.closed`.
@@ -66,6 +102,7 @@ mod tests {
         assert_eq!(value["params"]["sessionId"], session.as_str());
         assert_eq!(value["params"]["epoch"], 7);
         assert_eq!(value["params"]["event"]["type"], "turn/start");
+        assert_eq!(event_of(text.as_bytes()), br#"{"type":"turn/start"}"#);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Pending {
         match then {
             Then::Nothing => {}
             Then::Follow(follow) => {
-                connection.follows.begin(follow.feed, follow.cursor, follow.hold);
+                connection.follows.begin(follow.begin);
                 drop(follow.turn);
             }
             Then::Leave => connection.leaving.cancel(),

@@ -9,11 +9,12 @@ use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+use super::follows::Follows;
 use super::notice;
 use super::outbound::{Closed, Outbound, Slot};
 use crate::event::Seq;
 use crate::runtime::Runtime;
-use crate::session::feed::{Cursor, Next, SharedFeed};
+use crate::session::feed::{Cursor, Mark, Next, SharedFeed};
 use crate::session::{CloseCause, SessionError, Status};
 use crate::store::PageLimit;
 
@@ -98,8 +99,11 @@ pub(super) struct Common {
 /// One session followed by one connection.
 pub(super) struct Subscription {
     pub(super) common: Common,
+    pub(super) follows: Follows,
     pub(super) feed: SharedFeed,
     pub(super) cursor: Cursor,
+    /// Whether its descendants are followed, too.
+    pub(super) tree: bool,
     pub(super) progress: Arc<Progress>,
     pub(super) slot: Arc<Slot>,
 }
@@ -160,10 +164,10 @@ impl Subscription {
         // Text is asked for when there is room for it: whoever waits gets it longer, not older.
         let delta_allowed = self.slot.is_free() && self.common.outbound.has_room();
         match self.feed.next(&mut self.cursor, delta_allowed) {
-            Next::Event { seq, line } => {
+            Next::Event { seq, line, mark } => {
                 // Those before this one are queued, with the statuses due after them.
                 self.progress.pass(seq.0.checked_sub(1).map(Seq));
-                self.send(line).await?;
+                self.send_event(line, &mark).await?;
             }
             Next::Status(status) => self.tell(status).await?,
             Next::Delta(line) => {
@@ -190,7 +194,16 @@ impl Subscription {
         Ok(Flow::More)
     }
 
-    async fn send(&mut self, line: Bytes) -> Result<(), Closed> {
+    async fn send_event(&mut self, line: Bytes, mark: &Mark) -> Result<(), Closed> {
+        if matches!(mark, Mark::Starts | Mark::None) {
+            return self.send(line).await;
+        }
+        self.before(mark, notice::event_of(&line)).await;
+        self.send(line.clone()).await?;
+        self.after(mark, notice::event_of(&line)).await
+    }
+
+    pub(super) async fn send(&self, line: Bytes) -> Result<(), Closed> {
         let room = self.common.outbound.room(line.len()).await?;
         self.progress.touched.store(self.common.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.common.outbound.push(line, room, None)
@@ -215,11 +228,21 @@ impl Subscription {
             tracing::error!(session = %self.feed.session(), ?after, %until, "told events are not in the log");
             return Ok(Some(CloseCause::StorageFailed));
         }
+        let mut page_permit = Some(page_permit);
         for line in lines.into_iter().take_while(|line| line.seq <= until) {
+            let mark = Mark::of_json(&line.json);
+            let waits = self.waits_for(&mark);
+            if waits {
+                // The child may need a page to get on.
+                page_permit = None;
+            }
             let status = self.cursor.take_stored(&line);
-            self.send(self.feed.line_of(&line)).await?;
+            self.send_event(self.feed.line_of(&line), &mark).await?;
             if let Some(status) = status {
                 self.tell(status).await?;
+            }
+            if waits {
+                break;
             }
         }
         drop(page_permit);

@@ -103,6 +103,7 @@ impl Bound {
             max_tokens: self.max_tokens,
             reasoning_effort: self.reasoning_effort.clone(),
             permission_mode: self.permission_mode,
+            parent: None,
         }
     }
 }

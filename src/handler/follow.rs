@@ -20,6 +20,34 @@ pub enum Hold {
     All,
 }
 
+/// A subscription to begin.
+pub struct Begin {
+    /// The session's feed.
+    pub feed: SharedFeed,
+    /// From where.
+    pub cursor: Cursor,
+    /// Why.
+    pub hold: Hold,
+    /// Which of its descendants are followed with it.
+    pub tree: Tree,
+}
+
+/// Which descendants are followed with a session.
+pub enum Tree {
+    /// None.
+    Alone,
+    /// All: those that begin later from their start, these from where their client is, and those that work right now
+    /// from now on.
+    With(Vec<(SharedFeed, Cursor)>),
+}
+
+impl Begin {
+    /// With all descendants.
+    pub fn whole(feed: SharedFeed, cursor: Cursor, hold: Hold) -> Self {
+        Self { feed, cursor, hold, tree: Tree::With(Vec::new()) }
+    }
+}
+
 /// The connection follows as many sessions as it may, each by a subscription of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this connection follows {max} sessions already; unsubscribe from one")]
@@ -44,12 +72,12 @@ pub trait Follow: Send + Sync {
 
     /// Follows a feed from a cursor; nothing happens when it is followed already, or the connection has ended. What is
     /// left of an ended feed of the same session comes first.
-    fn begin(&self, feed: SharedFeed, cursor: Cursor, hold: Hold);
+    fn begin(&self, begin: Begin);
 
     /// Follows every session from here on.
     fn begin_all(&self, deltas: bool);
 
-    /// Stops following. Nothing of the session is queued after this resolves. Says whether it was followed.
+    /// Stops following, and with it those that are followed only as descendants. Nothing of the session is queued after this resolves. Says whether it was followed.
     fn stop<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, bool>;
 
     /// Stops following everything.

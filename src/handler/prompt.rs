@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::caller::{Bound, Caller};
-use super::follow::Hold;
+use super::follow::{Begin, Hold};
 use super::submitted::Accepting;
 use super::{Outcome, Started, invalid};
 use crate::event::{Block, Seq, SessionId, TurnEndReason};
@@ -66,7 +66,7 @@ async fn follow(caller: &Caller, session: &SessionId, accepted: &Accepted, delta
     match caller.shared.runtime.feed(session).await {
         Ok(feed) => {
             if let Ok(cursor) = feed.cursor(start, deltas) {
-                caller.follows.begin(feed, cursor, Hold::Implicit);
+                caller.follows.begin(Begin::whole(feed, cursor, Hold::Implicit));
             }
         }
         // It was closed meanwhile: there is nothing to follow, and the reply says so.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::caller::Caller;
-use super::follow::{Hold, Turn};
+use super::follow::{Begin, Hold, Turn};
 use super::{Following, Outcome, Started, Then};
 use crate::event::SessionId;
 use crate::protocol::{LastSeq, PositionResult, SessionParams};
@@ -47,5 +47,5 @@ pub(super) async fn follow_from(
         None => Start::Here(None),
     };
     let cursor = feed.cursor(start, deltas).or_else(|_| feed.cursor(Start::Now, deltas))?;
-    Ok(Then::Follow(Box::new(Following { feed, cursor, hold: Hold::Implicit, turn })))
+    Ok(Then::Follow(Box::new(Following { begin: Begin::whole(feed, cursor, Hold::Implicit), turn })))
 }

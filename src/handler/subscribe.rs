@@ -1,14 +1,15 @@
 //! `session/subscribe` and `session/unsubscribe`: following a session, live and from its past.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::caller::Caller;
-use super::follow::Hold;
+use super::follow::{Begin, Hold, Tree};
 use super::{Following, Outcome, Started, Then, invalid, wire_status};
-use crate::event::Epoch;
-use crate::protocol::{LastSeq, SessionParams, Since, SubscribeParams, SubscribeResult};
+use crate::event::{Epoch, SessionId};
+use crate::protocol::{ChildCursor, LastSeq, SessionParams, Since, SubscribeParams, SubscribeResult};
 use crate::rpc::RpcError;
-use crate::session::feed::Start;
+use crate::session::feed::{Cursor, SharedFeed, Start};
 
 /// Begins a subscription once the reply is queued. On a session that is followed already, `since` starts over from
 /// there; without it nothing changes.
@@ -19,6 +20,11 @@ pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, R
     let deltas = caller.bound()?.deltas;
     let from = from(params.since, params.epoch)?;
     let session = params.session_id;
+    let max = caller.shared.config.borrow().limits.subscriptions;
+    if params.children.len() > max {
+        return Err(invalid("children", &format!("expected at most {max} (limits.subscriptions)")));
+    }
+    let tree = params.tree.unwrap_or(true).then_some(params.children);
     caller.follows.has_place(&session)?;
     let mut turn = caller.follows.turn(&session);
     let feed = caller.shared.runtime.feed(&session);
@@ -37,6 +43,10 @@ pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, R
         }
         // Checked before the old subscription ends: a wrong cursor changes nothing.
         feed.cursor(from, deltas)?;
+        let tree = match tree {
+            Some(children) => Tree::With(cursors(&caller, children, deltas).await?),
+            None => Tree::Alone,
+        };
         caller.follows.stop(&session).await;
         let cursor = feed.cursor(from, deltas)?;
         let position = feed.position().0;
@@ -46,7 +56,8 @@ pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, R
             last_seq: LastSeq(last),
             status: wire_status(cursor.told()),
         };
-        let following = Following { feed, cursor, hold: Hold::Explicit, turn };
+        let begin = Begin { feed, cursor, hold: Hold::Explicit, tree };
+        let following = Following { begin, turn };
         Ok(Outcome::of(&result)?.then(Then::Follow(Box::new(following))))
     }))
 }
@@ -63,6 +74,25 @@ pub fn stop(caller: &Arc<Caller>, params: SessionParams) -> Result<Started, RpcE
         caller.follows.stop(&params.session_id).await;
         Outcome::empty()
     }))
+}
+
+/// Where the client is in descendants.
+async fn cursors(
+    caller: &Caller,
+    children: BTreeMap<SessionId, ChildCursor>,
+    deltas: bool,
+) -> Result<Vec<(SharedFeed, Cursor)>, RpcError> {
+    let mut cursors = Vec::with_capacity(children.len());
+    for (child, known) in children {
+        let start = match known.since {
+            LastSeq(None) => Start::Here(None),
+            LastSeq(Some(seq)) => Start::After(known.epoch, seq),
+        };
+        let feed = caller.shared.runtime.feed(&child).await?;
+        let cursor = feed.cursor(start, deltas)?;
+        cursors.push((feed, cursor));
+    }
+    Ok(cursors)
 }
 
 fn from(since: Option<Since>, epoch: Option<Epoch>) -> Result<Start, RpcError> {

@@ -3,12 +3,16 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::event::{Epoch, SessionId};
+use crate::event::{Block, Epoch, SessionId, StopReason};
 
 /// Names of notifications.
 pub mod notification {
     /// An event, or text in flight.
     pub const SESSION_EVENT: &str = "session.event";
+    /// Another agent works for a session.
+    pub const SUBAGENT_STARTED: &str = "subagent.started";
+    /// It has ended.
+    pub const SUBAGENT_FINISHED: &str = "subagent.finished";
     /// An agent began or stopped working.
     pub const SESSION_STATUS: &str = "session.status";
     /// A session ended for its subscribers.
@@ -47,6 +51,37 @@ pub struct SessionStatusNotice {
     pub session_id: SessionId,
     /// What it does.
     pub status: SessionStatus,
+}
+
+/// Parameters of `subagent.started`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubagentStartedNotice {
+    /// For whom it works.
+    pub parent_session_id: SessionId,
+    /// Its session.
+    pub child_session_id: SessionId,
+}
+
+/// Parameters of `subagent.finished`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubagentFinishedNotice {
+    /// Who ran it: `spawn`, this process.
+    pub provider: String,
+    /// Its agent; the same as its session.
+    pub agent_id: SessionId,
+    /// For whom it worked.
+    pub parent_session_id: SessionId,
+    /// Its session.
+    pub child_session_id: SessionId,
+    /// `ok` or `error`.
+    pub status: String,
+    /// Why it stopped.
+    pub stop_reason: StopReason,
+    /// What it said last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_assistant_message: Option<Vec<Block>>,
 }
 
 /// Parameters of `session.closed`.

@@ -1,5 +1,7 @@
 //! The `session/…` methods.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -113,9 +115,20 @@ wire! {
         /// The life of the log that `since` is of; not needed with -1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epoch: Option<Epoch>,
-        /// Its descendants too.
+        /// Its descendants too; left out: yes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tree: Option<bool>,
+        /// The last events that are known of descendants; others are told from their start, if they began after
+        /// `since`.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        children: BTreeMap<SessionId, ChildCursor>,
+    }
+    /// Where a client is in a descendant.
+    ChildCursor {
+        /// The life of the log that `since` is of.
+        epoch: Epoch,
+        /// The last event that is known; -1: none.
+        since: Since,
     }
     /// Result of `session/subscribe`.
     SubscribeResult {

@@ -42,6 +42,8 @@ struct Open {
     state: State,
     journal: Journal,
     tools: Arc<ToolState>,
+    /// The session that delegated to this one.
+    parent: Option<SessionId>,
 }
 
 /// The turn that runs.
@@ -62,6 +64,8 @@ enum Reached {
     Fact { ack: oneshot::Sender<Result<Logged, Lost>>, logged: Logged },
     /// A turn's end is safe: its prompt may be told.
     End(settle::Ended),
+    /// The children that a turn had left are idle: it has ended.
+    Alone { outcome: Result<Outcome, tokio::task::JoinError>, cause: AbortCause },
 }
 
 type Barrier = BoxFuture<'static, (Reached, Result<(), StoreError>)>;
@@ -123,7 +127,7 @@ impl Actor {
             let woken = self.wait().await;
             match woken {
                 Woken::Fact(fact) => self.take_fact(fact),
-                Woken::TurnEnded(outcome) => self.turn_ended(outcome),
+                Woken::TurnEnded(outcome) => self.turn_stopped(outcome),
                 Woken::Barrier(reached, result) => self.barrier_reached(reached, result),
                 Woken::Command(command) => self.take_command(command).await,
                 Woken::Overdue => self.stop_by_force(),
@@ -198,7 +202,10 @@ impl Actor {
             running.cause = cause;
             running.cancel.cancel();
             let grace = self.shared.config.borrow().shutdown.cancel_grace;
-            running.deadline = Some(Instant::now() + grace + grace.min(FORCE_AFTER_GRACE_MAX));
+            let force = grace + grace.min(FORCE_AFTER_GRACE_MAX);
+            // Children are stopped by force before it.
+            let delegates = self.open.as_ref().is_some_and(|open| !open.state.children.is_empty());
+            running.deadline = Some(Instant::now() + if delegates { force * 2 } else { force });
         }
     }
 

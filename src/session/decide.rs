@@ -7,7 +7,7 @@ use super::{PromptRequest, SessionError, WhenBusy};
 use crate::event::{
     ApprovalPolicy, Block, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionPreset,
     Recovered, Role, SandboxMode, SessionId, SessionOpened, Source, SourceKind, SpliceOutcome, StepMark,
-    TurnEnd, TurnEndReason, TurnStart,
+    StopReason, SubagentFinished, TurnEnd, TurnEndReason, TurnStart,
 };
 use crate::turn::{FactEvent, lost_result};
 
@@ -132,6 +132,9 @@ impl State {
         let Some(open) = &self.turn else { return Vec::new() };
         let turn = open.turn;
         let mut events = Vec::new();
+        for child in &self.children {
+            events.push(lost_child(child).into());
+        }
         if let Some(step) = open.step {
             for call in &open.calls {
                 let body = EventBody::ToolResult(lost_result(
@@ -165,6 +168,18 @@ impl State {
         events.extend(self.decide_moves(false).into_iter().map(FactEvent::from));
         events
     }
+}
+
+/// The end of a child that its turn did not live to tell.
+fn lost_child(child: &SessionId) -> EventBody {
+    EventBody::SubagentFinished(SubagentFinished {
+        child_session_id: child.clone(),
+        child_epoch: None,
+        child_last_seq: None,
+        status: "error".to_owned(),
+        stop_reason: StopReason::Aborted,
+        last_assistant_message: None,
+    })
 }
 
 fn insertion(target: InboxTarget, at: usize, message: Message, key: Option<String>) -> EventBody {

@@ -17,7 +17,7 @@ use tokio::sync::futures::Notified;
 pub use self::cursor::{Cursor, Next};
 
 use super::{CloseCause, Position, Status};
-use crate::event::{Epoch, EventBody, Seq, SessionId};
+use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId};
 use crate::store::{Extent, StoredLine};
 use crate::turn::text::{Attempt, Frame, LiveText};
 
@@ -51,11 +51,15 @@ pub struct CursorInvalid {
     pub position: Position,
 }
 
-/// What an event means for `session.status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an event means for those who follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A prompt came in or a turn starts: the agent runs.
     Starts,
+    /// A child session works from here on.
+    ChildStarted(SessionId),
+    /// A child session's turn has ended.
+    ChildFinished(SessionId),
     /// Nothing.
     None,
 }
@@ -63,18 +67,24 @@ pub enum Mark {
 impl Mark {
     /// The mark of an event.
     pub fn of(body: &EventBody) -> Self {
-        #[expect(clippy::wildcard_enum_match_arm, reason = "two types of many matter here")]
+        #[expect(clippy::wildcard_enum_match_arm, reason = "four types of many matter here")]
         match body {
             EventBody::TurnStart(_) => Self::Starts,
             EventBody::InboxSpliced(splice) if !splice.inserted.is_empty() => Self::Starts,
+            EventBody::SubagentStarted(started) => Self::ChildStarted(started.child_session_id.clone()),
+            EventBody::SubagentFinished(finished) => Self::ChildFinished(finished.child_session_id.clone()),
             _ => Self::None,
         }
     }
 
     /// The mark of a stored event, by its first bytes: our encoder writes `type` first.
-    fn of_json(json: &[u8]) -> Self {
+    pub fn of_json(json: &[u8]) -> Self {
         let insert = json.starts_with(b"{\"type\":\"agent/inbox/spliced\"")
             && memchr::memmem::find(json, b"\"inserted\":[{").is_some();
+        if json.starts_with(b"{\"type\":\"subagent/") {
+            // What is no event was refused when it was read.
+            return SessionEvent::decode(json).map_or(Self::None, |event| Self::of(&event.body));
+        }
         if insert || json.starts_with(b"{\"type\":\"turn/start\"") { Self::Starts } else { Self::None }
     }
 }
@@ -111,6 +121,10 @@ struct Inner {
     sealed: VecDeque<(Seq, Arc<Attempt>)>,
     prefix: Bytes,
     ended: Option<CloseCause>,
+    /// Sessions that work for this one right now.
+    children: Vec<(Seq, SessionId)>,
+    /// Whether another session made it and has not let it go: who follows that one is told of it there.
+    delegated: bool,
     /// The newest delta with whom it serves: those who are level share one frame.
     shared_delta: Option<cursor::SharedDelta>,
 }
@@ -140,6 +154,8 @@ impl Feed {
             sealed: VecDeque::new(),
             prefix: Bytes::new(),
             ended: None,
+            children: Vec::new(),
+            delegated: false,
             shared_delta: None,
         };
         Self { session, framing, bytes_max, text: Arc::default(), inner: Mutex::new(inner) }
@@ -164,6 +180,23 @@ impl Feed {
     pub fn position(&self) -> (Position, Status) {
         let inner = self.lock();
         (inner.position(), inner.status)
+    }
+
+    /// Another session makes it, to work for it.
+    pub fn delegated(&self) {
+        self.lock().delegated = true;
+    }
+
+    /// Whether it works for another session, whose followers hear of it there.
+    pub fn is_delegated(&self) -> bool {
+        self.lock().delegated
+    }
+
+    /// The sessions that work for this one and began at `after` or before.
+    pub fn children(&self, after: Option<Seq>) -> Vec<SessionId> {
+        let inner = self.lock();
+        let begun = inner.children.iter().filter(|(seq, _)| Some(*seq) <= after);
+        begun.map(|(_, child)| child.clone()).collect()
     }
 
     /// The last event before this life of the feed.
@@ -260,6 +293,8 @@ impl Feed {
         inner.sealed = VecDeque::new();
         inner.shared_delta = None;
         inner.status = Status::Idle;
+        inner.children.clear();
+        inner.delegated = false;
         self.text.discard();
     }
 
@@ -274,9 +309,14 @@ impl Feed {
         {
             inner.sealed.push_back((event.seq, Arc::new(attempt)));
         }
+        match &event.mark {
+            Mark::ChildStarted(child) => inner.children.push((event.seq, child.clone())),
+            Mark::ChildFinished(child) => inner.children.retain(|(_, open)| open != child),
+            Mark::Starts | Mark::None => {}
+        }
         let line = self.finish(&inner.prefix, &event.json);
         inner.tail_bytes += line.len();
-        inner.tail.push_back(Entry { seq: event.seq, line, mark: event.mark });
+        inner.tail.push_back(Entry { seq: event.seq, line, mark: event.mark.clone() });
         if let Some(extent) = &mut inner.extent {
             extent.last = Some(event.seq);
         }

@@ -14,7 +14,7 @@ use super::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
 };
-use crate::event::{EventBody, MessageId, SessionId};
+use crate::event::{AbortCause, EventBody, MessageId, SessionId};
 
 /// The answering ends of a prompt's ticket.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     },
     Cancel {
         message_id: Option<MessageId>,
+        /// Whose wish it is.
+        cause: AbortCause,
         answer: Answerer<Cancelled>,
     },
     Close {

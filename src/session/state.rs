@@ -17,7 +17,7 @@ pub(super) use self::inbox::{Queued, view};
 use super::NewSession;
 use crate::event::{
     Block, EventBody, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role, Seq,
-    SessionEvent, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
+    SessionEvent, SessionId, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
 };
 
 /// Idempotency keys that a session remembers.
@@ -94,6 +94,8 @@ pub(super) struct State {
     pub(super) title: Option<String>,
     /// What the model has seen, a system message first.
     pub(super) conversation: Vec<Told>,
+    /// Sessions that work for a call of the open turn.
+    pub(super) children: Vec<SessionId>,
     pub(super) header: Option<Arc<RequestHeader>>,
     pub(super) context: Option<RequestContext>,
 }
@@ -120,6 +122,7 @@ impl State {
             keys: VecDeque::new(),
             title: None,
             conversation: Vec::new(),
+            children: Vec::new(),
             header: None,
             context: None,
         }
@@ -170,6 +173,10 @@ impl State {
             EventBody::WorkingDirectoryChange(change) => self.settings.cwd = PathBuf::from(&change.cwd),
             EventBody::PermissionPreset(preset) => self.settings.mode = preset.preset,
             EventBody::SessionUpdate(update) => self.apply_update(update),
+            EventBody::SubagentStarted(started) => self.children.push(started.child_session_id.clone()),
+            EventBody::SubagentFinished(finished) => {
+                self.children.retain(|child| *child != finished.child_session_id);
+            }
             EventBody::SessionOpened(_)
             | EventBody::SandboxMode(_)
             | EventBody::ApprovalPolicy(_)
@@ -180,8 +187,6 @@ impl State {
             | EventBody::JobRegistered(_)
             | EventBody::JobSettled(_)
             | EventBody::SubagentCatalog(_)
-            | EventBody::SubagentStarted(_)
-            | EventBody::SubagentFinished(_)
             | EventBody::CompactionStart(_)
             | EventBody::CompactionSummary(_)
             | EventBody::CompactionEnd(_)
@@ -198,6 +203,13 @@ impl State {
             .iter()
             .find(|queued| !queued.recovered)
             .map(|queued| (queued.message.id.clone(), queued.since_ms))
+    }
+
+    /// What the model said last since the prompt of the last turn.
+    pub(super) fn last_answer(&self) -> Option<Arc<Message>> {
+        let claimed = self.claimed.as_ref().map(|message| &message.id);
+        let since = self.conversation.iter().rev().take_while(|told| Some(&told.message.id) != claimed);
+        since.map(|told| &told.message).find(|message| message.role == Role::Assistant).cloned()
     }
 
     /// The remembered prompt with this key.

@@ -37,6 +37,11 @@ impl Text {
         }
     }
 
+    /// A text that is all there.
+    pub(super) fn whole(text: &str) -> Self {
+        Self { head: text.to_owned(), tail: String::new(), cut: 0, lossy: false }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.head.is_empty() && self.cut == 0
     }

@@ -34,5 +34,6 @@ mod stage;
 mod stdio;
 mod steer;
 mod strangers;
+mod subagents;
 mod support;
 mod unixsocket;

@@ -105,6 +105,7 @@ impl Actor {
             Reached::Durable(answer) => drop(answer.send(outcome)),
             Reached::Fact { ack, logged } => drop(ack.send(outcome.map(|()| logged).map_err(|_| Lost))),
             Reached::End(ended) => ended.tell(&outcome),
+            Reached::Alone { outcome, cause } => self.turn_ended(outcome, cause),
         }
     }
 

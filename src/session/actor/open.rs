@@ -10,13 +10,14 @@ use super::log::Journal;
 use super::{Actor, Open};
 use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
 use crate::provider::registry::RouteError;
+use crate::session::delegate::Spawner;
 use crate::session::feed::Feed;
 use crate::session::mailbox::Notices;
 use crate::session::registry::Shared;
 use crate::session::state::State;
 use crate::session::{NewSession, SessionError};
 use crate::store::{Extent, Header, Opened, StoreError};
-use crate::tool::{Offer, ToolState};
+use crate::tool::{Delegate, Offer, ToolState};
 use crate::turn::{Facts, Route, Turn, now_ms};
 
 /// Batches of replayed events that may wait.
@@ -89,6 +90,7 @@ impl Actor {
             max_tokens: None,
             reasoning_effort: None,
             permission_mode: None,
+            parent: None,
         };
         State::new(&new, PathBuf::new(), self.shared.config.borrow().sessions.permission_mode)
     }
@@ -107,8 +109,9 @@ impl Actor {
         // A header is written once in each process: it says with what the requests of this life are made.
         state.header = None;
         self.feed.opened(opened.extent);
+        let parent = opened.header.parent_session;
         let cut_bytes = opened.cut_bytes;
-        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools });
+        self.open = Some(Open { state, journal: Journal::Written(opened.log), tools, parent });
         self.shared.announce();
         self.begin_life(Epoch::random(), cut_bytes)
     }
@@ -137,14 +140,17 @@ impl Actor {
             id: self.id.clone(),
             created_at: now_ms(),
             cwd: cwd.to_string_lossy().into_owned(),
-            parent_session: None,
+            parent_session: new.parent.clone(),
         };
         let state = State::new(new, cwd, self.shared.config.borrow().sessions.permission_mode);
         let epoch = Epoch::random();
         self.feed.opened(Extent::default());
         self.feed.begin_epoch(epoch);
+        if new.parent.is_some() {
+            self.feed.delegated();
+        }
         let journal = Journal::Unwritten { header, epoch };
-        self.open = Some(Open { state, journal, tools: self.tool_state() });
+        self.open = Some(Open { state, journal, tools: self.tool_state(), parent: new.parent.clone() });
         self.shared.announce();
         Ok(())
     }
@@ -154,7 +160,7 @@ impl Open {
     /// The turn that the state has just opened, with all that it needs.
     pub(super) fn turn(
         &self,
-        shared: &Shared,
+        shared: &Arc<Shared>,
         id: &SessionId,
         feed: &Feed,
         facts: Facts,
@@ -175,7 +181,7 @@ impl Open {
             tools: shared.tools(),
             offer: Offer::none(),
             tool_state: self.tools.clone(),
-            delegate: None,
+            delegate: self.delegate(shared, id, &facts),
             config: shared.config(),
             header: state.header.clone(),
             header_reason: if resumed { "resume" } else { "initial" },
@@ -185,6 +191,24 @@ impl Open {
             text: feed.text().clone(),
             cancel,
         })
+    }
+
+    /// Who runs the turn's subagents; nobody when this is one.
+    fn delegate(&self, shared: &Arc<Shared>, id: &SessionId, facts: &Facts) -> Option<Arc<dyn Delegate>> {
+        if self.parent.is_some() {
+            return None;
+        }
+        let settings = &self.state.settings;
+        let new = NewSession {
+            cwd: Some(working_directory(&settings.cwd, &settings.first_cwd)),
+            provider: settings.provider.clone(),
+            model: settings.model.clone(),
+            max_tokens: settings.max_tokens,
+            reasoning_effort: settings.reasoning_effort.clone(),
+            permission_mode: Some(settings.mode),
+            parent: Some(id.clone()),
+        };
+        Some(Arc::new(Spawner::of(shared, id, new, facts.clone())))
     }
 
     fn route(&self, shared: &Shared) -> Route {

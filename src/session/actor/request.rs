@@ -23,7 +23,7 @@ impl Actor {
                 let opened = self.ensure_open(Missing::Refuse).await;
                 let _ = answer.send(opened.map(|_| self.feed.position().0));
             }
-            Command::Cancel { message_id, answer } => self.cancel(message_id, answer),
+            Command::Cancel { message_id, cause, answer } => self.cancel(message_id, cause, answer),
             Command::Close { cause, answer } => self.close(cause, answer).await,
             Command::Wait { answer } => self.wait_idle(answer).await,
             Command::Queue { answer } => drop(answer.send(self.queue().await)),
@@ -139,6 +139,7 @@ impl Actor {
                 let settled = Settled {
                     message_id: keyed.message_id.clone(),
                     reason: reason.clone(),
+                    answer: None,
                     after: vec![(self.id.clone(), *seq)],
                 };
                 let _ = answers.settled.send(Ok(settled));
@@ -173,7 +174,7 @@ impl Actor {
         }
     }
 
-    fn cancel(&mut self, message_id: Option<MessageId>, answer: Answerer<Cancelled>) {
+    fn cancel(&mut self, message_id: Option<MessageId>, cause: AbortCause, answer: Answerer<Cancelled>) {
         let nothing = Cancelled { cancelled: false, after: Vec::new() };
         let Some(open) = &self.open else {
             let _ = answer.send(Ok(nothing));
@@ -187,7 +188,7 @@ impl Actor {
             },
             _ if self.running.is_some() => {
                 self.waiters.cancels.push(answer);
-                self.cancel_turn(AbortCause::User);
+                self.cancel_turn(cause);
             }
             _ => drop(answer.send(Ok(nothing))),
         }
@@ -198,7 +199,8 @@ impl Actor {
             Ok(seq) => {
                 let after = vec![(self.id.clone(), seq)];
                 let reason = TurnEndReason::Aborted { reason: AbortCause::User };
-                let settled = Settled { message_id: message_id.clone(), reason, after: after.clone() };
+                let settled =
+                    Settled { message_id: message_id.clone(), reason, answer: None, after: after.clone() };
                 self.waiters.settle(message_id, &Ok(settled));
                 let _ = answer.send(Ok(Cancelled { cancelled: true, after }));
                 if self.is_idle() {

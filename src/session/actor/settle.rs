@@ -1,10 +1,12 @@
 //! Who waits for what in a session, and the one place where a turn's end is told.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Actor, Reached};
-use crate::event::{AbortCause, Failure, FailureCode, MessageId, Seq, SessionId, TurnEndReason};
-use crate::session::{Answerer, Cancelled, SessionError, Settled};
+use crate::event::{AbortCause, Failure, FailureCode, Message, MessageId, Seq, SessionId, TurnEndReason};
+use crate::session::mailbox::Command;
+use crate::session::{Answer, Answerer, Cancelled, SessionError, Settled};
 use crate::turn::{FactEvent, Outcome};
 
 /// Those who wait.
@@ -69,6 +71,7 @@ pub(super) struct Ended {
     session: SessionId,
     seq: Seq,
     reason: TurnEndReason,
+    answer: Option<Arc<Message>>,
     prompts: Vec<(MessageId, Vec<Answerer<Settled>>)>,
     cancels: Vec<Answerer<Cancelled>>,
     idle: Vec<Answerer<()>>,
@@ -79,7 +82,8 @@ impl Ended {
     pub(super) fn tell(self, durable: &Result<(), SessionError>) {
         let after = vec![(self.session, self.seq)];
         for (message_id, answers) in self.prompts {
-            let settled = Settled { message_id, reason: self.reason.clone(), after: after.clone() };
+            let (reason, answer) = (self.reason.clone(), self.answer.clone());
+            let settled = Settled { message_id, reason, answer, after: after.clone() };
             for answer in answers {
                 let _ = answer.send(durable.clone().map(|()| settled.clone()));
             }
@@ -95,10 +99,30 @@ impl Ended {
 }
 
 impl Actor {
-    /// A turn's task ended: log the turn's end, start the next one, tell who waits once it is on stable storage.
-    pub(super) fn turn_ended(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+    /// A turn's task ended. Children that it left running are ended first.
+    pub(super) fn turn_stopped(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
         let cause = self.running.take().map_or(AbortCause::Disposed, |running| running.cause);
         self.feed.text().discard();
+        let children = self.open.as_ref().map_or(&[][..], |open| &open.state.children);
+        let mut ends = Vec::new();
+        for child in children {
+            let (answer, ended) = Answer::channel();
+            let cancel = Command::Cancel { message_id: None, cause: AbortCause::Parent, answer };
+            if self.shared.submit_loaded(child, cancel).is_ok() {
+                ends.push(ended);
+            }
+        }
+        if ends.is_empty() {
+            return self.turn_ended(outcome, cause);
+        }
+        self.barriers.push(Box::pin(async move {
+            futures_util::future::join_all(ends).await;
+            (Reached::Alone { outcome, cause }, Ok(()))
+        }));
+    }
+
+    /// A turn's task ended and nothing of it runs: log the turn's end, start the next one, tell who waits once it is on stable storage.
+    pub(super) fn turn_ended(&mut self, outcome: Result<Outcome, tokio::task::JoinError>, cause: AbortCause) {
         let reason = match outcome {
             Ok(Outcome::Ended(reason)) => reason,
             Ok(Outcome::Cancelled) => TurnEndReason::Aborted { reason: cause },
@@ -112,6 +136,7 @@ impl Actor {
             .turn
             .as_ref()
             .map_or_else(Vec::new, |turn| turn.message_id.iter().chain(&turn.steered).cloned().collect());
+        let answer = open.state.last_answer();
         let mut events = open.state.decide_end(reason.clone());
         let ends_at = events.len().saturating_sub(1);
         let goes_on = self.leaving.is_none() && !self.shared.is_stopping();
@@ -122,6 +147,7 @@ impl Actor {
             session: self.id.clone(),
             seq: Seq(first.0 + ends_at as u64),
             reason,
+            answer,
             prompts: served
                 .into_iter()
                 .filter_map(|id| self.waiters.prompts.remove(&id).map(|answers| (id, answers)))

@@ -27,6 +27,8 @@ pub enum Next {
         seq: Seq,
         /// Prefix, event, suffix.
         line: Bytes,
+        /// What it means.
+        mark: Mark,
     },
     /// Send these finished lines of text; at most one such frame is on its way for a cursor.
     Delta(Bytes),
@@ -63,6 +65,11 @@ impl Cursor {
         self.after
     }
 
+    /// Whether it is given the text in flight.
+    pub fn deltas(&self) -> bool {
+        self.deltas
+    }
+
     /// The status last told.
     pub fn told(&self) -> Status {
         self.told
@@ -70,15 +77,15 @@ impl Cursor {
 
     /// Takes a line that was read from the store. Says the status to tell after it, if it changed.
     pub fn take_stored(&mut self, line: &StoredLine) -> Option<Status> {
-        self.take(line.seq, Mark::of_json(&line.json));
+        self.take(line.seq, &Mark::of_json(&line.json));
         let due = self.due.take();
         self.told = due.unwrap_or(self.told);
         due
     }
 
-    fn take(&mut self, seq: Seq, mark: Mark) {
+    fn take(&mut self, seq: Seq, mark: &Mark) {
         self.after = Some(seq);
-        if mark == Mark::Starts && self.told == Status::Idle {
+        if *mark == Mark::Starts && self.told == Status::Idle {
             self.due = Some(Status::Running);
         }
     }
@@ -127,8 +134,8 @@ fn next_event(feed: &Feed, inner: &Inner, cursor: &mut Cursor, delta_allowed: bo
     let entry = due.0.checked_sub(first.0).and_then(|at| inner.tail.get(usize::try_from(at).ok()?));
     match entry {
         Some(entry) => {
-            cursor.take(entry.seq, entry.mark);
-            Next::Event { seq: entry.seq, line: entry.line.clone() }
+            cursor.take(entry.seq, &entry.mark);
+            Next::Event { seq: entry.seq, line: entry.line.clone(), mark: entry.mark.clone() }
         }
         None => Next::FromStore { after: cursor.after, until: Seq(first.0.saturating_sub(1)) },
     }

@@ -19,6 +19,7 @@ fn blank() -> State {
         max_tokens: None,
         reasoning_effort: None,
         permission_mode: None,
+        parent: None,
     };
     State::new(&new, PathBuf::from("/"), PermissionMode::WorkspaceWrite)
 }
