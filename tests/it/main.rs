@@ -16,6 +16,7 @@ mod crash;
 mod docs;
 mod errors;
 mod faults;
+mod files;
 mod follow;
 mod framing;
 mod golden;

@@ -140,3 +140,28 @@ fn readable(place: &OwnedFd) -> Result<OwnedFd, Errno> {
 fn sync(place: &OwnedFd) -> Result<(), Errno> {
     rustix::fs::fsync(readable(place)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory of the path becomes a link after the path was found to stay in the workspace.
+    #[test]
+    fn a_link_that_appears_after_the_path_was_followed_leads_nowhere() {
+        let scene = tempfile::tempdir().unwrap();
+        let root = scene.path().canonicalize().unwrap();
+        fs::create_dir(root.join("out")).unwrap();
+        fs::write(root.join("out/f"), "theirs").unwrap();
+        symlink("out", root.join("dir")).unwrap();
+        symlink("out/f", root.join("file")).unwrap();
+        for name in ["dir/f", "dir/new", "file"] {
+            let opened = Target::open(&root.join(name), ByteSize(100));
+            assert!(opened.is_err(), "{name}: {opened:?}");
+        }
+        assert!(Target::make(&root.join("dir/sub/new")).is_err());
+        assert!(!root.join("out/sub").exists());
+    }
+}
