@@ -11,6 +11,7 @@ pub mod connection;
 pub mod daemon;
 pub mod dispatch;
 pub mod event;
+pub mod expectation;
 pub mod handler;
 pub mod listener;
 pub mod mcp;

@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["config", "telemetry"],
     &["event"],
-    &["shutdown", "signal"],
+    &["expectation", "shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.

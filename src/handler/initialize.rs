@@ -27,6 +27,7 @@ const CAPABILITIES: &[&str] = &[
     "session/queue",
     "session/wait",
     "session/close",
+    "subagents",
     "deltas",
     "idempotency-keys",
 ];

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::{ErrorKind, RpcError};
+use crate::expectation::in_words;
 
 /// Reads a request's parameters; absent is `{}`.
 ///
@@ -30,12 +31,13 @@ fn invalid(path: &str, expected: &str) -> RpcError {
 fn explain(path: &str, message: &str) -> (String, String) {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     let base = if path == "." { "" } else { path };
+    let message = in_words(message);
     let missing = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
     match missing {
         Some(field) if base.is_empty() => (field.to_owned(), "required, but missing".to_owned()),
         Some(field) => (format!("{base}.{field}"), "required, but missing".to_owned()),
-        None if base.is_empty() => ("params".to_owned(), message.to_owned()),
-        None => (base.to_owned(), message.to_owned()),
+        None if base.is_empty() => ("params".to_owned(), message),
+        None => (base.to_owned(), message),
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Failed, ToolOutput, clip};
+use crate::expectation::in_words;
 
 /// Reads the arguments of a call of `tool`. What is wrong with them is told to the model with path and expectation.
 ///
@@ -37,7 +38,7 @@ fn without_position(error: &serde_json::Error) -> String {
         serde_json::error::Category::Syntax | serde_json::error::Category::Eof => {
             format!("no valid JSON: {what}")
         }
-        serde_json::error::Category::Data | serde_json::error::Category::Io => what.to_owned(),
+        serde_json::error::Category::Data | serde_json::error::Category::Io => in_words(what),
     }
 }
 
@@ -100,9 +101,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_with_path_and_expectation() {
         check(r#"{"name":7}"#, "`name`: invalid type: integer `7`, expected a string");
-        check(r#"{"name":"a","count":"3"}"#, "`count`: invalid type: string \"3\", expected u64");
+        check(
+            r#"{"name":"a","count":"3"}"#,
+            "`count`: invalid type: string \"3\", expected a whole number of 0 or more",
+        );
         check(r#"{"count":3}"#, "missing field `name`");
-        check("[]", "invalid length 0, expected struct Sample with 2 elements");
+        check("[]", "invalid length 0, expected an object");
     }
 
     #[test]
