@@ -29,6 +29,7 @@ mod model_server;
 mod models;
 mod overlap;
 mod prompts;
+mod repository;
 mod search;
 mod sessions;
 mod stage;
