@@ -9,6 +9,7 @@ text. Prints a line for each scenario; a scenario that fails raises.
 import json
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 from deepseek_harness import DeepSeekHarness
@@ -104,6 +105,34 @@ def two_sessions():
             check(f"for {other}" not in said, "sessions do not mix", name)
 
 
+def behave(*behaviors):
+    """Queues what the model server does at the next requests."""
+    root = base_url.rsplit("/", 1)[0]
+    body = json.dumps({"behaviors": behaviors}).encode()
+    request = urllib.request.Request(f"{root}/_llmock/scenario", data=body, method="POST")
+    request.add_header("content-type", "application/json")
+    urllib.request.urlopen(request, timeout=10).close()
+
+
+def delegation():
+    """A child's notifications reach the run of its parent, in order."""
+    with harness(home="delegation") as dsh:
+        call = {"name": "subagent", "arguments": {"description": "say hi", "prompt": "say hi to me"}}
+        behave({"type": "reply", "text": "I delegate.", "tool_calls": [call]},
+               {"type": "reply", "text": "hi from the child"}, {"type": "reply", "text": "it said hi"})
+        result = dsh.start_session("parent").run("delegate")
+        check(result.finish_reason == "completed", "the parent completes", result.finish_reason)
+        check(result.final_response == "it said hi", "the parent's own answer", result.final_response)
+        methods = [n.method for n in result.notifications]
+        started, finished = methods.index("subagent.started"), methods.index("subagent.finished")
+        payload = result.notifications[finished].payload
+        child = payload["childSessionId"]
+        check(payload["status"] == "ok" and payload["stopReason"] == "completed", "the child's end", payload)
+        check(payload["lastAssistantMessage"][0]["text"] == "hi from the child", "its last message", payload)
+        of_child = [at for at, n in enumerate(result.notifications) if n.payload.get("sessionId") == child]
+        check(started < of_child[0] and of_child[-1] < finished, "the child's events lie between", methods)
+
+
 def no_key():
     with harness(home="keyless", api_key="") as dsh:
         failed = dsh.start_session("keyless").run("hello")
@@ -156,6 +185,8 @@ restart(last)
 print("restart ok")
 two_sessions()
 print("two sessions ok")
+delegation()
+print("delegation ok")
 no_key()
 print("no key ok")
 unreachable()

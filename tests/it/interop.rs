@@ -51,7 +51,7 @@ async fn the_official_python_sdk_works_as_its_users_use_it() {
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true);
     let ran = finish(command, b"").await.expect_code(0);
-    assert_eq!(ran.stdout.lines().filter(|line| line.contains(" ok")).count(), 6, "{}", ran.stdout);
+    assert_eq!(ran.stdout.lines().filter(|line| line.contains(" ok")).count(), 7, "{}", ran.stdout);
     llmock.assert_clean().await;
 }
 

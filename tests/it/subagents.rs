@@ -271,3 +271,38 @@ async fn who_comes_in_the_middle_of_a_childs_work_hears_the_rest() {
     peer.take_aside();
     late.expect_silence().await;
 }
+
+/// A page from the store is held once a connection: a parent that waited for its child while it held it never went on.
+#[tokio::test]
+async fn a_reader_far_behind_gets_parent_and_children_from_the_file_in_the_same_order() {
+    let line = "some output of a child\\n".repeat(100);
+    let lines = delegating(&format!(r#"[{{"text":"{line}","repeat":400}}]"#));
+    let daemon = daemon(&lines, "");
+    let mut peer = daemon.peer().await;
+    for _ in 0..2 {
+        assert_eq!(peer.prompt("p", "delegate").await["status"], "ok");
+    }
+    peer.leave_unread();
+    let home = daemon.home().clone();
+    assert!(daemon.stop().await.success());
+
+    let daemon = Daemon::start_in(&home, [] as [&str; 0]);
+    let mut late = daemon.peer().await;
+    late.call("session/subscribe", json!({ "sessionId": "p", "since": -1 })).await;
+    let mut seen = late.take_aside();
+    let ended = |message: &Value| {
+        message["params"]["event"]["type"] == "turn/end" && message["params"]["sessionId"] == "p"
+    };
+    while seen.iter().filter(|message| ended(message)).count() < 2 {
+        seen.push(late.message().await);
+    }
+    let second = 1 + seen.iter().position(ended).unwrap();
+    for turn in [&seen[..second], &seen[second..]] {
+        assert_order(turn, "p");
+        let child = child_of(turn);
+        let of_child = of_session(turn, &child);
+        let told: Vec<u64> = events(&of_child).iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+        assert_eq!(told.len(), home.logged(&child).len());
+    }
+    late.leave_unread();
+}

@@ -381,3 +381,40 @@ fn settings_come_back_from_the_log() {
     bench.reopen();
     assert_eq!(bench.state.settings.cwd, PathBuf::from("/new"));
 }
+
+/// S12: a panic of the turn drops all that would have told a child's end.
+#[test]
+fn a_turn_that_ends_without_telling_its_children_tells_the_end_of_each_once() {
+    for crash in [true, false] {
+        let mut bench = Bench::new();
+        bench.prompt(&prompt("a", WhenBusy::Reject, None)).unwrap();
+        let child = |name: &str| SessionId::new(name).unwrap();
+        let started = |name: &str| {
+            let started =
+                crate::event::SubagentStarted { child_session_id: child(name), call_id: "c".to_owned() };
+            FactEvent::from(EventBody::SubagentStarted(started))
+        };
+        let finished = crate::event::SubagentFinished {
+            child_session_id: child("told"),
+            child_epoch: None,
+            child_last_seq: None,
+            status: "ok".to_owned(),
+            stop_reason: crate::event::StopReason::Completed,
+            last_assistant_message: None,
+        };
+        bench.append(vec![started("told"), started("lost"), EventBody::SubagentFinished(finished).into()]);
+        if crash {
+            bench.reopen();
+        } else {
+            bench.end(TurnEndReason::Aborted { reason: AbortCause::User });
+        }
+        let ended: Vec<_> = (bench.log.iter())
+            .filter_map(|event| match &event.body {
+                EventBody::SubagentFinished(finished) => Some(finished.child_session_id.as_str()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ended, ["told", "lost"]);
+        assert!(bench.state.children.is_empty());
+    }
+}
