@@ -17,6 +17,7 @@ mod listing;
 mod log;
 mod login;
 mod man;
+mod mcp;
 mod models;
 mod offline;
 mod output;
@@ -149,6 +150,8 @@ pub enum Command {
     Stop(stop::StopArgs),
     /// List configured models
     Models(models::ModelsArgs),
+    /// List MCP servers, and trust those of workspaces
+    Mcp(mcp::McpArgs),
     /// Show, check and start the configuration
     Config(config::ConfigArgs),
     /// Store a provider's key
@@ -176,6 +179,7 @@ impl Command {
             | Self::Status(_)
             | Self::Stop(_)
             | Self::Models(_)
+            | Self::Mcp(_)
             | Self::Config(_)
             | Self::Login(_)
             | Self::Token(_)
@@ -240,6 +244,7 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, globals).await,
         Command::Stop(args) => stop::run(args, globals).await,
         Command::Models(args) => models::run(args, globals).await,
+        Command::Mcp(args) => mcp::run(args, globals).await,
         Command::Config(args) => config::run(&args, globals),
         Command::Login(args) => login::run(&args, globals),
         Command::Token(args) => token::run(args, globals).await,
@@ -266,6 +271,7 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         | Command::Status(_)
         | Command::Stop(_)
         | Command::Models(_)
+        | Command::Mcp(_)
         | Command::Config(_)
         | Command::Login(_)
         | Command::Token(_)

@@ -23,8 +23,8 @@ pub use self::initialize::{
 pub use self::method::Method;
 pub use self::scalar::{Empty, LastSeq, Mode, PositiveInt, Since};
 pub use self::server::{
-    ConnectionState, Counts, DrainParams, ModelInfo, ModelsResult, Phase, Prices, RouteModels, SessionState,
-    StatusResult,
+    ConnectionState, Counts, DrainParams, McpServerState, McpState, ModelInfo, ModelsResult, Phase, Prices,
+    RouteModels, SessionState, StatusResult,
 };
 pub use self::session::{
     CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult, DirectoryParams, DirectoryResult,

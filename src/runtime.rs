@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::config::Loaded;
 use crate::event::{AbortCause, MessageId, SessionId};
+use crate::mcp;
 use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
 use crate::session::feed::SharedFeed;
@@ -99,6 +100,11 @@ impl Runtime {
     /// The configured models, for `models/list`.
     pub fn routes(&self) -> Vec<Route> {
         self.shared.providers().routes()
+    }
+
+    /// How the MCP servers are.
+    pub fn mcp_servers(&self) -> Vec<mcp::Report> {
+        self.shared.tools().servers().map_or_else(Vec::new, mcp::Servers::report)
     }
 
     /// Puts a reloaded configuration's providers and tools in force, for turns that start from here on.

@@ -24,7 +24,10 @@ use crate::config::{Config, Environment, Loaded, LogFormat};
 const FILE_LINES_MAX: usize = 4096;
 
 /// Crates whose debug output is of no use to a user, and may show headers.
-const QUIET_CRATES: &str = "h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info,mio=info";
+const QUIET_CRATES: &str = "h2=info,hyper=info,hyper_util=info,reqwest=info,rustls=info,mio=info,rmcp=warn";
+
+/// Crates that tell as information what is of no use to a user, and may show what servers say.
+const CHATTY_CRATES: &str = "rmcp=warn";
 
 /// Changes the filter of the running process.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
@@ -106,6 +109,7 @@ fn filter(level: &str, verbose: u8) -> Result<EnvFilter, TelemetryError> {
     };
     let text = match level.to_ascii_lowercase().as_str() {
         bare @ ("debug" | "trace") => format!("{bare},{QUIET_CRATES}"),
+        "info" => format!("info,{CHATTY_CRATES}"),
         _ => level.to_owned(),
     };
     EnvFilter::builder()

@@ -6,7 +6,10 @@ use serde_json::value::to_raw_value;
 
 use super::caller::Caller;
 use super::{Started, wire_status};
-use crate::protocol::{Counts, LastSeq, SessionState, SessionStatus, StatusResult, VERSION};
+use crate::mcp::{Health, Report};
+use crate::protocol::{
+    Counts, LastSeq, McpServerState, McpState, SessionState, SessionStatus, StatusResult, VERSION,
+};
 use crate::rpc::{ErrorKind, RpcError};
 
 /// Tells it.
@@ -40,6 +43,7 @@ pub fn start(caller: &Arc<Caller>) -> Result<Started, RpcError> {
         keys: shared.place.keys.clone(),
         connections,
         sessions,
+        mcp: shared.runtime.mcp_servers().into_iter().map(mcp_server).collect(),
     }))
 }
 
@@ -49,6 +53,23 @@ fn state(session: crate::runtime::SessionState) -> SessionState {
         status: wire_status(session.status),
         epoch: session.position.epoch,
         last_seq: LastSeq(session.position.last),
+    }
+}
+
+fn mcp_server(report: Report) -> McpServerState {
+    let (state, reason) = match report.health {
+        Health::Idle => (McpState::Idle, None),
+        Health::Starting => (McpState::Starting, None),
+        Health::Ready => (McpState::Ready, None),
+        Health::Down(why) => (McpState::Down, Some(why)),
+    };
+    McpServerState {
+        name: report.name,
+        workspace: report.workspace,
+        target: report.target,
+        state,
+        reason,
+        tools: report.tools,
     }
 }
 

@@ -78,8 +78,13 @@ impl Connection {
                 }
             }
         };
+        // Some servers speak of changes before they are asked for the first time.
+        let changes = connection.line.changes();
         match listing::list(&definition.name, &connection.peer, limit).await {
-            Ok(tools) => Ok((connection, tools)),
+            Ok(tools) => {
+                connection.line.set_listed(changes);
+                Ok((connection, tools))
+            }
             Err(why) => Err(connection.close(&why, FAILED_GRACE).await),
         }
     }

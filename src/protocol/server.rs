@@ -1,5 +1,7 @@
 //! `models/list` and the `server/…` methods.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -115,6 +117,43 @@ pub struct StatusResult {
     pub connections: Vec<ConnectionState>,
     /// Each session in memory.
     pub sessions: Vec<SessionState>,
+    /// Each MCP server that is configured or runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<McpServerState>,
+}
+
+/// What an MCP server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum McpState {
+    /// No session has asked for it.
+    Idle,
+    /// It starts.
+    Starting,
+    /// It serves.
+    Ready,
+    /// It has failed, and is started again.
+    Down,
+}
+
+/// An MCP server in `server/status`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct McpServerState {
+    /// Its name.
+    pub name: String,
+    /// The workspace that brings it; none: the configuration does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<PathBuf>,
+    /// Its program, or its address.
+    pub target: String,
+    /// What it does.
+    pub state: McpState,
+    /// `down`: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Its tools, by their names at the server.
+    pub tools: Vec<String>,
 }
 
 /// How much of everything.

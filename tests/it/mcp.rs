@@ -1,10 +1,12 @@
 //! MCP servers through the daemon: offered, called, changed, dying, hanging, trusted.
 
+mod http;
+mod peers;
 mod stub;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Home, Peer, of_type};
+use crate::support::{Daemon, Home, Peer, of_type, within};
 
 /// A daemon whose model plays calls of tools, one a step, and then says that it is done.
 struct Scene {
@@ -107,5 +109,380 @@ async fn a_servers_tools_are_offered_and_called() {
     assert_eq!(results[2], "Error: the MCP server stub refused the arguments: `text` must be short");
     assert_eq!(code(&events, 2), "INVALID_ARGS");
     assert_eq!(code(&events, 3), "UNKNOWN_TOOL");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_comes_in_a_call_is_there_at_the_next_step() {
+    let tables = stub::table("stub", "", &[]);
+    let calls = [("mcp__stub__add", "fresh"), ("mcp__stub__fresh", ""), ("mcp__stub__echo", "x")];
+    let mut scene = Scene::new(&calls, &tables).await;
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["added", "this is fresh", "you said x"]);
+    let offers = offers(&events);
+    assert_eq!(offers.len(), 2, "{offers:?}");
+    assert_eq!((offers[0].0.as_str(), offers[1].0.as_str()), ("initial", "change"));
+    assert!(!offers[0].1.contains(&"mcp__stub__fresh".to_owned()));
+    assert!(offers[1].1.contains(&"mcp__stub__fresh".to_owned()));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_dies_in_a_call_costs_the_call_and_comes_back() {
+    let tables = stub::table("stub", "", &[]);
+    let calls = [("mcp__stub__die", "old age"), ("mcp__stub__echo", "again")];
+    let mut scene = Scene::new(&calls, &tables).await;
+    let events = scene.turn("s").await;
+    let results = results(&events);
+    assert_eq!(
+        results[0],
+        "Error: the MCP server stub went away during the call: it closed the connection; what it did is unknown"
+    );
+    assert_eq!(code(&events, 0), "TOOL_OUTCOME_UNKNOWN");
+    assert_eq!(results[1], "you said again");
+    assert_eq!(offers(&events).len(), 1, "its tools stay while it is started again");
+    let down = scene.daemon.wait_for_line("an MCP server is down");
+    assert!(down.contains("it said: the stub dies of old age"), "{down}");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_ends_and_the_server_is_told_and_goes_on() {
+    let tables = stub::table("stub", "timeout = \"300ms\"", &[]);
+    let calls = [("mcp__stub__hang", ""), ("mcp__stub__echo", "still here"), ("mcp__stub__cancelled", "")];
+    let mut scene = Scene::new(&calls, &tables).await;
+    let events = scene.turn("s").await;
+    let results = results(&events);
+    assert_eq!(results[0], "Error: the MCP server stub did not answer within 300 ms; what it did is unknown");
+    assert_eq!(code(&events, 0), "TOOL_OUTCOME_UNKNOWN");
+    assert_eq!(results[1..], ["you said still here", "1 cancelled"]);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_answers_nothing_any_more_is_started_anew() {
+    let tables = stub::table("stub", "timeout = \"300ms\"", &[]);
+    let mut scene = Scene::new(&[("mcp__stub__wedge", "")], &tables).await;
+    let events = scene.turn("s").await;
+    assert!(results(&events)[0].contains("did not answer"), "{events:?}");
+    let down = scene.daemon.wait_for_line("an MCP server is down");
+    assert!(down.contains("did not answer a ping"), "{down}");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_is_cancelled_does_not_wait_for_a_server() {
+    let tables = stub::table("stub", "", &[]);
+    let home = Home::new();
+    let asked = home.path("asked");
+    let lines = [
+        json!({"turn": 2, "step": 1, "parts": [{"tool": "mcp__stub__cancelled"}]}).to_string(),
+        json!({"turn": 2, "parts": [{"text": "done"}]}).to_string(),
+        call(1, "mcp__stub__hang", asked.to_str().unwrap()),
+    ];
+    home.scripted(&lines.each_ref().map(String::as_str), &tables);
+    let daemon = Daemon::start_in(&home, [] as [&str; 0]);
+    let mut peer = daemon.peer().await;
+    let running = peer.send_prompt("s", "go").await;
+    within("the call", async {
+        while !asked.exists() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let cancelled = peer.call("session/cancel", json!({ "sessionId": "s" })).await;
+    assert_eq!(cancelled, json!({ "cancelled": true }));
+    assert_eq!(peer.reply(running).await["result"]["status"], "aborted");
+    let events = home.logged("s");
+    assert_eq!(code(&events, 0), "ABORTED");
+    assert_eq!(peer.prompt("s", "again").await["status"], "ok");
+    peer.take_aside();
+    assert_eq!(results(&home.logged("s"))[1], "1 cancelled");
+    peer.finish().await;
+    assert!(daemon.stop().await.success());
+}
+
+#[tokio::test]
+async fn what_a_server_says_is_bounded() {
+    let tables =
+        format!("[mcp]\nmessage_bytes = \"64KiB\"\n{}", stub::table("stub", "result_bytes = \"1000B\"", &[]));
+    let calls = [("mcp__stub__long", "5000"), ("mcp__stub__huge", "200000"), ("mcp__stub__echo", "after")];
+    let mut scene = Scene::new(&calls, &tables).await;
+    let events = scene.turn("s").await;
+    let results = results(&events);
+    assert!(results[0].len() <= 1000 && results[0].contains(" bytes cut ...]"), "{}", results[0]);
+    assert!(results[0].starts_with("starté") && results[0].ends_with("éend"), "{}", results[0]);
+    assert!(results[1].contains("it sent a message of more than 65536 bytes"), "{}", results[1]);
+    assert_eq!(results[2], "you said after");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_fails_its_call_alone() {
+    let tables = stub::table("stub", "", &[]);
+    let calls = [("mcp__stub__malformed", ""), ("mcp__stub__echo", "fine")];
+    let mut scene = Scene::new(&calls, &tables).await;
+    let results = results(&scene.turn("s").await);
+    assert_eq!(
+        results[0],
+        "Error: the MCP server stub failed: the server's answer is not what MCP says an answer is"
+    );
+    assert_eq!(results[1], "you said fine");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_start_costs_its_tools_and_not_the_turn() {
+    let tables = [
+        stub::table("dies", "", &[("STUB_START", "die")]),
+        stub::table("hangs", "start_timeout = \"300ms\"", &[("STUB_START", "hang")]),
+        "[mcp.servers.none]\ncommand = \"no-such-program\"\n".to_owned(),
+        "[mcp.servers.unset]\ncommand = \"x\"\nargs = [\"${NO_SUCH_VARIABLE}\"]\n".to_owned(),
+        stub::table("well", "", &[]),
+    ];
+    let mut scene = Scene::new(&[("mcp__well__echo", "hi")], &tables.join("\n")).await;
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["you said hi"]);
+    assert!(offers(&events)[0].1.iter().all(|name| name.starts_with("mcp__well__")));
+    let listed = scene.daemon.home().run(["mcp", "list", "--json"]).await.expect_code(0).json();
+    assert_eq!(listed["schema"], "dshd.mcp/1");
+    let server = |name: &str| {
+        let servers = listed["servers"].as_array().unwrap();
+        servers.iter().find(|server| server["name"] == name).unwrap().clone()
+    };
+    assert_eq!((&server("well")["state"], &server("hangs")["state"]), (&json!("ready"), &json!("starting")));
+    assert_eq!(server("well")["tools"].as_array().unwrap().len(), 13);
+    let reason = |name: &str| server(name)["reason"].as_str().unwrap_or_default().to_owned();
+    let dies = server("dies");
+    assert!(
+        dies["state"] == "starting" || reason("dies").ends_with("it said: the stub has no licence"),
+        "{dies}"
+    );
+    assert!(scene.daemon.wait_for_line("the stub has no licence").contains("an MCP server is down"));
+    assert!(scene.daemon.wait_for_line("cannot start no-such-program").contains("an MCP server is down"));
+    assert!(scene.daemon.wait_for_line("NO_SUCH_VARIABLE").contains("is not set"));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn names_that_would_be_the_same_are_told_apart_and_there_are_no_more_than_allowed() {
+    let odd = [("STUB_TOOLS", "a.b\na/b\na_b\nwith space")];
+    let tables =
+        format!("[mcp]\nmax_tools = 60\n{}{}", stub::table("one", "", &odd), stub::table("two", "", &odd));
+    let mut scene = Scene::new(&[("mcp__one__a_b", "")], &tables).await;
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["this is a_b"], "the tool whose name fits has it");
+    let header = &of_type(&events, "request/header")[0]["data"]["header"]["tools"];
+    let names: Vec<&str> =
+        header.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    let mut unique = names.clone();
+    unique.sort_unstable();
+    unique.dedup();
+    assert_eq!(unique.len(), names.len(), "{names:?}");
+    assert_eq!(names.iter().filter(|name| name.starts_with("mcp__one__a_b")).count(), 3, "{names:?}");
+    assert!(names.contains(&"mcp__two__with_space"), "{names:?}");
+    scene.end().await;
+
+    let tables = format!("[mcp]\nmax_tools = 14\n{}", stub::table("stub", "", &[]));
+    let mut scene = Scene::new(&[], &tables).await;
+    let events = scene.turn("s").await;
+    let count = of_type(&events, "request/header")[0]["data"]["header"]["tools"].as_array().unwrap().len();
+    assert_eq!(count, 14, "built-in tools are among them");
+    assert!(!offers(&events)[0].1.is_empty());
+    scene.end().await;
+}
+
+/// What the stub's `env` says of itself.
+fn fact<'a>(said: &'a str, name: &str) -> Option<&'a str> {
+    said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
+}
+
+fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+#[tokio::test]
+async fn sessions_share_a_server_which_sees_what_it_should_and_ends_with_the_daemon() {
+    let tables =
+        format!("[tools]\nenv = [\"PASSED\"]\n{}", stub::table("stub", "", &[("OWN", "${TAKEN}/x")]));
+    let home = Home::new();
+    let lines = script(&[("mcp__stub__env", "")]);
+    home.scripted(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &tables);
+    let mut command = home.dshd(["serve"]);
+    command.env("PASSED", "yes").env("TAKEN", "took").env("DEEPSEEK_API_KEY", "sk-secret");
+    let daemon = Daemon::spawn(&home, command);
+    let mut scene = Scene { peer: daemon.peer().await, daemon };
+    let first = results(&scene.turn("one").await).remove(0);
+    let second = results(&scene.turn("two").await).remove(0);
+    assert_eq!(first, second, "one process serves both");
+    assert_eq!(fact(&first, "OWN"), Some("took/x"));
+    assert_eq!(fact(&first, "PASSED"), Some("yes"));
+    assert_eq!((fact(&first, "TAKEN"), fact(&first, "DEEPSEEK_API_KEY")), (None, None));
+    assert_eq!(fact(&first, "cwd"), home.path("home").to_str());
+    let pid = fact(&first, "pid").unwrap().to_owned();
+    assert!(lives(&pid));
+    scene.end().await;
+    assert!(!lives(&pid), "the server outlives the daemon");
+}
+
+#[tokio::test]
+async fn a_reload_restarts_the_servers_that_changed_and_keeps_the_others() {
+    let lines = [
+        json!({"step": 1, "parts": [{"tool": "mcp__kept__env"}, {"tool": "mcp__changed__env"}]}).to_string(),
+        json!({"parts": [{"text": "done"}]}).to_string(),
+    ];
+    let lines = lines.each_ref().map(String::as_str);
+    let home = Home::new();
+    let tables = |value| stub::table("kept", "", &[]) + &stub::table("changed", "", &[("WHICH", value)]);
+    home.scripted(&lines, &tables("first"));
+    let daemon = Daemon::start_in(&home, [] as [&str; 0]);
+    let mut scene = Scene { peer: daemon.peer().await, daemon };
+    let before = results(&scene.turn("one").await);
+    home.scripted(&lines, &tables("second"));
+    scene.daemon.signal(rustix::process::Signal::HUP);
+    scene.daemon.wait_for_line("the configuration was read again");
+    let after = results(&scene.turn("two").await);
+    assert_eq!(fact(&before[0], "pid"), fact(&after[0], "pid"));
+    assert_ne!(fact(&before[1], "pid"), fact(&after[1], "pid"));
+    assert_eq!(fact(&after[1], "WHICH"), Some("second"));
+    scene.end().await;
+}
+
+/// The stub as other programs' configuration names it.
+fn mcp_json(more: &str) -> String {
+    let exe = std::env::current_exe().unwrap();
+    json!({"mcpServers": {"own": {
+        "command": exe, "args": stub::arguments(), "env": {"STUB_SERVE": "1", "MORE": more},
+    }}})
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_workspaces_servers_run_only_when_their_file_is_trusted_as_it_is() {
+    let home = Home::new();
+    let file = home.work().join(".mcp.json");
+    std::fs::write(&file, mcp_json("1")).unwrap();
+    let lines = [
+        json!({"turn": 1, "parts": [{"text": "no tools"}]}).to_string(),
+        json!({"turn": 2, "step": 1, "parts": [{"tool": "mcp__own__env"}, {"tool": "mcp__own__roots"}]})
+            .to_string(),
+        json!({"turn": 3, "step": 1, "parts": [{"tool": "mcp__own__echo"}]}).to_string(),
+        json!({"parts": [{"text": "done"}]}).to_string(),
+    ];
+    home.scripted(&lines.each_ref().map(String::as_str), "");
+    let daemon = Daemon::start_in(&home, [] as [&str; 0]);
+    let mut scene = Scene { peer: daemon.peer().await, daemon };
+
+    let events = scene.turn("s").await;
+    assert!(offers(&events)[0].1.is_empty());
+    let told = scene.daemon.wait_for_line("is not trusted");
+    assert!(told.contains("dshd mcp trust"), "{told}");
+    let listed = home.run(["mcp", "list"]).await.expect_code(0);
+    assert!(listed.stdout.contains("own     untrusted"), "{}", listed.stdout);
+    assert!(listed.stderr.contains("dshd mcp trust"), "{}", listed.stderr);
+
+    let trusted = home.run(["mcp", "trust"]).await.expect_code(0);
+    assert!(trusted.stderr.contains("own: "), "{}", trusted.stderr);
+    let events = scene.turn("s").await;
+    let offered = offers(&events);
+    assert_eq!(offered[1].0, "change");
+    assert_eq!(offered[1].1.len(), 13);
+    let results = results(&events);
+    let work = home.work().canonicalize().unwrap();
+    assert_eq!(fact(&results[0], "cwd"), work.to_str());
+    assert_eq!(results[1], json!([{"uri": format!("file://{}", work.display())}]).to_string());
+    let pid = fact(&results[0], "pid").unwrap().to_owned();
+
+    std::fs::write(&file, mcp_json("2")).unwrap();
+    let events = scene.turn("s").await;
+    assert_eq!(code(&events, 2), "UNKNOWN_TOOL", "a changed file is untrusted again");
+    scene.daemon.wait_for_line("has changed since it was trusted");
+    scene.daemon.wait_for_line("an MCP server is stopped");
+    let listed = home.run(["mcp", "list", "--json"]).await.expect_code(0).json();
+    assert_eq!(listed["servers"][0]["state"], "changed");
+    assert_eq!(listed["servers"].as_array().unwrap().len(), 1);
+
+    let again = home.run(["mcp", "trust", "--json", "."]).await.expect_code(0).json();
+    assert_eq!(again["files"][0]["servers"], json!(["own"]));
+    let untrusted = home.run(["mcp", "untrust", "--json"]).await.expect_code(0).json();
+    assert_eq!(untrusted["files"].as_array().unwrap().len(), 1);
+    scene.end().await;
+    assert!(!lives(&pid));
+}
+
+#[tokio::test]
+async fn a_workspace_that_the_configuration_trusts_needs_no_other_word() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.work().join(".dshd")).unwrap();
+    std::fs::write(home.work().join(".dshd/mcp.toml"), stub::table("own", "", &[])).unwrap();
+    let tables = format!(
+        "[mcp]\ntrusted_workspaces = [{}]\n{}",
+        json!(home.work()),
+        stub::table("own", "", &[("STUB_START", "die")])
+    );
+    let mut scene = Scene::in_home(&home, &[("mcp__own__echo", "hi")], &tables).await;
+    let events = scene.turn("s").await;
+    assert_eq!(
+        results(&events),
+        ["you said hi"],
+        "the workspace's server stands for the user's of that name"
+    );
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_workspaces_file_that_is_wrong_is_told_with_the_nearest_key() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.work().join(".dshd")).unwrap();
+    std::fs::write(home.work().join(".dshd/mcp.toml"), "[mcp.servers.x]\ncomand = \"y\"\n").unwrap();
+    let refused = home.run(["mcp", "trust"]).await.expect_code(78);
+    assert!(refused.stderr.contains("did you mean `mcp.servers.x.command`?"), "{}", refused.stderr);
+    let listed = home.run(["mcp", "list"]).await.expect_code(0);
+    assert!(listed.stdout.contains("invalid"), "{}", listed.stdout);
+    let refused = home.run(["mcp", "trust", "/nowhere"]).await.expect_code(1);
+    assert!(refused.stderr.contains("neither .dshd/mcp.toml nor .mcp.json"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn a_server_behind_http_is_called_with_its_headers_and_its_changes_are_followed() {
+    let server = http::HttpStub::start().await;
+    let tables = format!(
+        "[mcp.servers.web]\nurl = \"{}\"\nheaders = {{ Authorization = \"Bearer ${{STUB_TOKEN}}\" }}\n",
+        server.url()
+    );
+    let home = Home::new();
+    let calls = [
+        ("mcp__web__echo", "hi"),
+        ("mcp__web__add", "fresh"),
+        ("mcp__web__fresh", ""),
+        ("mcp__web__fail", ""),
+    ];
+    let lines = script(&calls);
+    home.scripted(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &tables);
+    let mut command = home.dshd(["serve"]);
+    command.env("STUB_TOKEN", "t0k");
+    let daemon = Daemon::spawn(&home, command);
+    let mut scene = Scene { peer: daemon.peer().await, daemon };
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["you said hi", "added", "this is fresh", "it went wrong"]);
+    assert_eq!(offers(&events).len(), 2);
+    let heads = server.heads();
+    assert!(heads.iter().all(|head| head.contains("authorization: bearer t0k")), "{heads:?}");
+    assert!(heads.last().unwrap().contains("mcp-session-id: s1"), "{heads:?}");
+    drop(server);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_behind_http_that_is_gone_costs_the_call() {
+    let server = http::HttpStub::start().await;
+    let tables = format!("[mcp.servers.web]\nurl = \"{}\"\n", server.url());
+    let mut scene = Scene::new(&[("mcp__web__echo", "hi")], &tables).await;
+    assert_eq!(results(&scene.turn("one").await), ["you said hi"]);
+    drop(server);
+    let events = scene.turn("two").await;
+    assert!(results(&events)[0].starts_with("Error: the MCP server web "), "{events:?}");
+    scene.daemon.wait_for_line("an MCP server is down");
     scene.end().await;
 }

@@ -26,12 +26,16 @@ pub(super) fn output(answer: CallToolResult, bytes_max: usize) -> ToolOutput {
     ToolOutput { is_error: answer.is_error == Some(true), ..ToolOutput::ok(text) }
 }
 
-/// Whether a text among the blocks is this value: servers say structured content twice, for clients that know none.
+/// Whether a text among the blocks says this value: servers say structured content twice, for clients that know none,
+/// as JSON or as the one text that it consists of.
 fn is_said(value: &Value, content: &[ContentBlock]) -> bool {
-    content
-        .iter()
-        .filter_map(ContentBlock::as_text)
-        .any(|block| serde_json::from_str::<Value>(&block.text).is_ok_and(|said| said == *value))
+    let lone = value.as_object().filter(|members| members.len() == 1);
+    let lone = lone.and_then(|members| members.values().next()).and_then(Value::as_str);
+    let mut texts = content.iter().filter_map(ContentBlock::as_text);
+    texts.any(|block| {
+        lone == Some(block.text.as_str())
+            || serde_json::from_str::<Value>(&block.text).is_ok_and(|said| said == *value)
+    })
 }
 
 fn text_of(block: ContentBlock) -> String {
@@ -136,6 +140,9 @@ mod tests {
             "content": [{"type": "text", "text": "{ \"a\": 1 }"}], "structuredContent": {"a": 1}
         });
         assert_eq!(said(twice, 1000).text, "{ \"a\": 1 }");
+        let wrapped =
+            json!({ "content": [{"type": "text", "text": "hi"}], "structuredContent": {"content": "hi"} });
+        assert_eq!(said(wrapped, 1000).text, "hi");
         let more = json!({ "content": [{"type": "text", "text": "done"}], "structuredContent": {"a": 1} });
         assert_eq!(said(more, 1000).text, "done\n{\"a\":1}");
         assert_eq!(said(json!({ "structuredContent": {"a": 1} }), 1000).text, "{\"a\":1}");

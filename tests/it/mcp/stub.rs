@@ -152,7 +152,12 @@ impl Stub {
                 self.dead = true;
                 Vec::new()
             }
-            "hang" => Vec::new(),
+            "hang" => {
+                if !given.is_empty() {
+                    std::fs::write(given, "asked").unwrap();
+                }
+                Vec::new()
+            }
             "wedge" => {
                 self.wedged = true;
                 Vec::new()
@@ -184,7 +189,8 @@ impl Stub {
                     std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
                 all.sort();
                 let cwd = std::env::current_dir().unwrap();
-                vec![text(id, &format!("cwd={}\n{}", cwd.display(), all.join("\n")))]
+                let pid = std::process::id();
+                vec![text(id, &format!("pid={pid}\ncwd={}\n{}", cwd.display(), all.join("\n")))]
             }
             "roots" => {
                 self.asks_roots = Some(id.clone());
