@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::{
-    AssistantAttempt, AssistantMessage, InboxSpliced, LlmRetry, Message, RequestContext, SessionTitle,
-    ToolCallStarted, ToolResult, TurnEnd, TurnStart,
+    AssistantAttempt, AssistantMessage, CompactionSummary, InboxSpliced, JobRegistered, JobSettled, LlmRetry,
+    Message, RequestContext, SessionTitle, SubagentFinished, SubagentStarted, TodoWrite, ToolCallStarted,
+    ToolResult, TurnEnd, TurnStart,
 };
 
 /// The `params` of a `session.event`.
@@ -66,6 +67,18 @@ pub(super) enum Happening {
     Context(RequestContext),
     /// The session's title.
     Title(SessionTitle),
+    /// Another agent works for this one.
+    ChildStarted(SubagentStarted),
+    /// It has ended.
+    ChildFinished(Box<SubagentFinished>),
+    /// The list of tasks.
+    Todo(TodoWrite),
+    /// A background job runs.
+    JobStarted(JobRegistered),
+    /// It has ended.
+    JobEnded(JobSettled),
+    /// The conversation was shortened.
+    Compacted(Box<CompactionSummary>),
     /// Nothing to tell.
     Other,
 }
@@ -121,6 +134,12 @@ impl Envelope<'_> {
             "llm/retry" => read(data, Happening::Retry),
             "request/context" => read(data, Happening::Context),
             "session/title" => read(data, Happening::Title),
+            "subagent/started" => read(data, Happening::ChildStarted),
+            "subagent/finished" => read(data, |finished| Happening::ChildFinished(Box::new(finished))),
+            "todo/write" => read(data, Happening::Todo),
+            "job/registered" => read(data, Happening::JobStarted),
+            "job/settled" => read(data, Happening::JobEnded),
+            "compaction/summary" => read(data, |summary| Happening::Compacted(Box::new(summary))),
             _ => Happening::Other,
         }
     }

@@ -4,7 +4,7 @@ use super::super::escape::one_line;
 use super::super::happening::{Envelope, Happening};
 use super::super::human;
 use super::super::prompt::turn::summary;
-use crate::event::{Block, Message, TurnEndReason};
+use crate::event::{Block, Message, ShadowedRange, Todo, TurnEndReason};
 
 /// The longest summary, in characters.
 const WIDTH: usize = 160;
@@ -48,12 +48,39 @@ fn what(event: &Envelope<'_>) -> String {
         ),
         Happening::Context(context) => format!("{}/{}", context.provider, context.model),
         Happening::Title(title) => title.title,
+        Happening::ChildStarted(started) => started.child_session_id.to_string(),
+        Happening::ChildFinished(finished) => {
+            let said = finished.last_assistant_message.as_deref().map(blocks).unwrap_or_default();
+            format!("{}: {} {said}", finished.child_session_id, in_a_word(&finished.stop_reason))
+        }
+        Happening::Todo(list) => {
+            let entry = |todo: &Todo| format!("[{}] {}", in_a_word(&todo.status), todo.content);
+            list.todos.iter().map(entry).collect::<Vec<_>>().join(" ")
+        }
+        Happening::JobStarted(job) => format!("{} {}", job.job_id, job.label),
+        Happening::JobEnded(job) => {
+            let detail = job.detail.map(|detail| format!(" ({detail})")).unwrap_or_default();
+            format!("{}: {}{detail}", job.job_id, in_a_word(&job.status))
+        }
+        Happening::Compacted(summary) => {
+            let ShadowedRange { start, end } = summary.shadowed_range;
+            format!("{start} to {end}: {}", blocks(&summary.summary))
+        }
         Happening::Chunk(_) | Happening::Other => event.data.get().to_owned(),
     }
 }
 
 /// What a message says, and what it calls.
 fn words(message: &Message) -> String {
+    blocks(&message.content)
+}
+
+/// A value of our own, as it stands in JSON, without its quotes.
+fn in_a_word(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).map_or_else(|_| String::new(), |json| json.trim_matches('"').to_owned())
+}
+
+fn blocks(content: &[Block]) -> String {
     let part = |block: &Block| match block {
         Block::Text { text } => Some(text.clone()),
         Block::ToolCall { name, .. } => Some(format!("→ {name}")),
@@ -62,7 +89,7 @@ fn words(message: &Message) -> String {
             Some(format!("[{} {}×{}]", attachment.media_type, attachment.width, attachment.height))
         }
     };
-    message.content.iter().filter_map(part).collect::<Vec<_>>().join(" ")
+    content.iter().filter_map(part).collect::<Vec<_>>().join(" ")
 }
 
 fn reason(reason: &TurnEndReason) -> String {
@@ -100,6 +127,25 @@ mod tests {
             r#"{"type":"turn/end","seq":12,"time":1,"data":{"turn":2,"reason":{"kind":"error",
                 "error":{"message":"no key","code":"AUTH"}}}}"#,
             "   12  turn/end               turn 2: error AUTH: no key",
+        );
+    }
+
+    #[test]
+    fn an_agents_own_work_is_told_in_words() {
+        check(
+            r#"{"type":"subagent/finished","seq":7,"time":1,"data":{"childSessionId":"c1","status":"error",
+                "stopReason":"max-tokens","lastAssistantMessage":[{"type":"text","text":"so far"}]}}"#,
+            "    7  subagent/finished      c1: max-tokens so far",
+        );
+        check(
+            r#"{"type":"todo/write","seq":7,"time":1,"data":{"todos":[{"content":"look","status":"completed"},
+                {"content":"mend","status":"in_progress"}]}}"#,
+            "    7  todo/write             [completed] look [in_progress] mend",
+        );
+        check(
+            r#"{"type":"job/settled","seq":7,"time":1,"data":{"jobId":"bash-1","owner":"s","kind":"bash","label":"make",
+                "startedAt":1,"toolCall":{"callId":"c"},"finishedAt":2,"status":"failed","detail":"exit code: 2"}}"#,
+            "    7  job/settled            bash-1: failed (exit code: 2)",
         );
     }
 

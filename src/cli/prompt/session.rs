@@ -1,12 +1,11 @@
 //! Which session a prompt goes to.
 
+use super::super::listing;
 use super::super::reach::Reached;
 use super::super::{Failure, exit};
 use super::PromptArgs;
 use crate::event::SessionId;
-use crate::protocol::{
-    InitializeParams, ListParams, ListResult, Method, PositionResult, PositiveInt, SessionParams,
-};
+use crate::protocol::{InitializeParams, ListedSession, Method, PositionResult, SessionParams};
 
 /// Finds the session that the flags name, or draws a new id.
 ///
@@ -33,9 +32,10 @@ pub(super) async fn choose(
 }
 
 async fn last(reached: &Reached, initialize: &InitializeParams) -> Result<SessionId, Failure> {
-    let list = ListParams { cwd: initialize.cwd.clone(), limit: Some(PositiveInt(1)), cursor: None };
-    let page: ListResult = reached.call(Method::List, &list).await?;
-    page.sessions.into_iter().next().map(|session| session.session_id).ok_or_else(|| {
+    // Nobody means a subagent's session by "the last one".
+    let own = |session: &ListedSession| session.parent_session_id.is_none();
+    let found = listing::list(reached, initialize.cwd.clone(), 1, own).await?;
+    found.into_iter().next().map(|session| session.session_id).ok_or_else(|| {
         let cwd = initialize.cwd.as_deref().unwrap_or_default();
         Failure::new(exit::NO_SESSION, "session_not_found", format!("there is no session in {cwd} yet"))
             .with_help("dshd prompt TEXT, without -c; or dshd sessions --all")

@@ -156,6 +156,12 @@ impl Turn {
             | Happening::ToolResult(_)
             | Happening::Retry(_)
             | Happening::Title(_)
+            | Happening::ChildStarted(_)
+            | Happening::ChildFinished(_)
+            | Happening::Todo(_)
+            | Happening::JobStarted(_)
+            | Happening::JobEnded(_)
+            | Happening::Compacted(_)
             | Happening::Other => {}
         }
     }
@@ -193,6 +199,12 @@ impl Turn {
             | Happening::User(_)
             | Happening::Context(_)
             | Happening::Title(_)
+            | Happening::ChildStarted(_)
+            | Happening::ChildFinished(_)
+            | Happening::Todo(_)
+            | Happening::JobStarted(_)
+            | Happening::JobEnded(_)
+            | Happening::Compacted(_)
             | Happening::Other => {}
         }
     }
@@ -245,14 +257,16 @@ pub(in super::super) fn summary(arguments: &str) -> String {
     struct Known {
         command: Option<String>,
         path: Option<String>,
-        #[serde(rename = "filePath")]
         file_path: Option<String>,
         pattern: Option<String>,
+        url: Option<String>,
+        job_id: Option<String>,
         description: Option<String>,
     }
     let known: Option<Known> = serde_json::from_str(arguments).ok();
     let asked = known.and_then(|known| {
-        known.command.or(known.path).or(known.file_path).or(known.pattern).or(known.description)
+        let path = known.file_path.or(known.pattern).or(known.path);
+        known.command.or(path).or(known.url).or(known.job_id).or(known.description)
     });
     asked.unwrap_or_else(|| if arguments == "{}" { String::new() } else { arguments.to_owned() })
 }
@@ -334,6 +348,21 @@ mod tests {
         let show = play(&mut turn, &[INSERT, START, OURS, DELTA, attempt]);
         assert_eq!(show, [Show::Text("he".to_owned()), Show::Void]);
         assert_eq!(turn.text(), "he");
+    }
+
+    #[test]
+    fn a_call_is_told_by_what_it_is_about() {
+        let cases = [
+            (r#"{"command":"ls","description":"Look"}"#, "ls"),
+            (r#"{"file_path":"a.rs","content":"x"}"#, "a.rs"),
+            (r#"{"pattern":"fn main","path":"src"}"#, "fn main"),
+            (r#"{"description":"Find it","prompt":"…"}"#, "Find it"),
+            ("{}", ""),
+            (r#"{"query":1}"#, r#"{"query":1}"#),
+        ];
+        for (arguments, words) in cases {
+            assert_eq!(summary(arguments), words);
+        }
     }
 
     #[test]
