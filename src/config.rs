@@ -246,6 +246,8 @@ table! {
         preauth_connections: usize = 64,
         /// Child processes of all tools.
         children: usize = 32,
+        /// Background jobs of a session that run, and as many that have ended and can still be read.
+        jobs: usize = 16,
         /// Bad frames in a row that end a connection.
         bad_frames: u32 = 100,
         /// One event.
@@ -284,6 +286,10 @@ table! {
         output_tail_bytes: ByteSize = ByteSize(128 * KIB),
         /// Largest file that `write` and `edit` take.
         edit_bytes: ByteSize = ByteSize(16 * MIB),
+        /// A stream of a command's output in a file, when it is too long for memory or for the model.
+        spool_bytes: ByteSize = ByteSize(16 * MIB),
+        /// All such files; the oldest are removed first.
+        spool_total_bytes: ByteSize = ByteSize(256 * MIB),
         /// Variables that tools see besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_*, TERM, TZ and TMPDIR.
         env: Vec<String> = Vec::new(),
     }

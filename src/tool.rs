@@ -10,6 +10,7 @@ mod delegate;
 mod edit;
 mod glob;
 mod grep;
+mod job;
 mod kind;
 mod mcp;
 mod notify;
@@ -35,6 +36,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::delegate::{Delegate, DelegateError, Delegated, Delegation};
+pub use self::job::Jobs;
 pub use self::notify::Notify;
 pub use self::offer::{Offer, Place};
 pub use self::state::ToolState;
@@ -42,6 +44,7 @@ pub use self::state::ToolState;
 use crate::config::Config;
 use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
 use crate::mcp::Servers;
+use crate::process::Spool;
 
 /// Whether a call may change anything outside the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,7 @@ pub struct Tools {
     servers: Option<Servers>,
     /// `mcp.max_tools`.
     max: usize,
+    spool: Option<Spool>,
 }
 
 /// Places for child processes, shared by all tools of the daemon. Nobody waits for one: waits never nest.
@@ -126,7 +130,13 @@ impl Tools {
     /// The tools of a configuration.
     pub fn new(config: &Config) -> Self {
         let max = config.limits.children.min(Semaphore::MAX_PERMITS);
-        Self::with_children(config, Children { free: Arc::new(Semaphore::new(max)), max })
+        Self::with_children(config, Children { free: Arc::new(Semaphore::new(max)), max }, None)
+    }
+
+    /// The same, and output that is too long goes into a spool.
+    #[must_use]
+    pub fn spooling(self, config: &Config, spool: Spool) -> Self {
+        Self { servers: self.servers, ..Self::with_children(config, self.children, Some(spool)) }
     }
 
     /// With the tools of MCP servers.
@@ -145,12 +155,12 @@ impl Tools {
     #[must_use]
     pub fn reconfigured(&self, config: &Config) -> Self {
         let servers = self.servers.clone().inspect(|servers| servers.reconfigure(config));
-        Self { servers, ..Self::with_children(config, self.children.clone()) }
+        Self { servers, ..Self::with_children(config, self.children.clone(), self.spool.clone()) }
     }
 
-    fn with_children(config: &Config, children: Children) -> Self {
+    fn with_children(config: &Config, children: Children, spool: Option<Spool>) -> Self {
         let built_in: Arc<[Arc<dyn Tool>]> = Arc::new([
-            Arc::new(bash::Bash::new(config, children.clone())),
+            Arc::new(bash::Bash::new(config, children.clone(), spool.clone())),
             Arc::new(read::Read::new(config)),
             Arc::new(write::Write::new(config)),
             Arc::new(edit::Edit::new(config)),
@@ -158,9 +168,19 @@ impl Tools {
             Arc::new(grep::Grep::new(config)),
             Arc::new(todo::TodoList::new()),
             Arc::new(subagent::Subagent::new(config)),
+            Arc::new(job::JobList::new()),
+            Arc::new(job::JobOutput::new()),
+            Arc::new(job::JobKill::new()),
         ]);
-        Self { built_in, children, servers: None, max: config.mcp.max_tools }
+        Self { built_in, children, spool, servers: None, max: config.mcp.max_tools }
     }
+}
+
+/// Milliseconds since the epoch.
+fn now_ms() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Codes of failed calls.

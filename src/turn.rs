@@ -31,6 +31,9 @@ use crate::provider::Provider;
 use crate::provider::retry::RetryPolicy;
 use crate::tool::{Delegate, Offer, ToolState, Tools};
 
+/// What of `shutdown.cancel_grace` the processes that a cancelled turn has left get to end by themselves.
+const GRACE_SHARE: u32 = 2;
+
 /// The model that a turn talks to.
 #[derive(Clone)]
 pub struct Route {
@@ -126,9 +129,13 @@ impl Stop {
 impl Turn {
     /// Runs the turn to its end. The caller writes `turn/end`.
     pub async fn run(mut self) -> Outcome {
+        self.tool_state.begin_turn();
         match self.steps().await {
             Ok(reason) | Err(Stop::Reason(reason)) => Outcome::Ended(reason),
-            Err(Stop::Cancelled) => Outcome::Cancelled,
+            Err(Stop::Cancelled) => {
+                self.tool_state.cancel_turn(self.config.shutdown.cancel_grace / GRACE_SHARE).await;
+                Outcome::Cancelled
+            }
             Err(Stop::Lost) => Outcome::Lost,
         }
     }

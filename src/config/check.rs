@@ -168,6 +168,7 @@ fn counts(config: &Config) -> Checked {
         ("limits.subscriptions", limits.subscriptions),
         ("limits.preauth_connections", limits.preauth_connections),
         ("limits.children", limits.children),
+        ("limits.jobs", limits.jobs),
         ("limits.bad_frames", limits.bad_frames as usize),
         ("turn.max_steps", config.turn.max_steps as usize),
         ("mcp.max_tools", config.mcp.max_tools),
@@ -198,12 +199,13 @@ fn sizes(config: &Config) -> Checked {
         ("tools.output_head_bytes", config.tools.output_head_bytes),
         ("tools.output_tail_bytes", config.tools.output_tail_bytes),
         ("tools.edit_bytes", config.tools.edit_bytes),
+        ("tools.spool_bytes", config.tools.spool_bytes),
     ];
     for (key, size) in sizes {
         at_least(key, size, ByteSize(1))?;
         at_most(key, size, SIZE_MAX)?;
     }
-    Ok(())
+    at_least("tools.spool_total_bytes", config.tools.spool_total_bytes, config.tools.spool_bytes)
 }
 
 fn durations(config: &Config) -> Checked {

@@ -13,6 +13,7 @@ use crate::connection::{self, Service};
 use crate::handler::caller::Defaults;
 use crate::handler::shared::{Phase, Place, Shared};
 use crate::listener::Admission;
+use crate::process::{self, Spool};
 use crate::provider::registry::Providers;
 use crate::runtime::{Parts, Runtime};
 use crate::shutdown::Scope;
@@ -41,8 +42,11 @@ pub(super) struct Core {
 /// # Errors
 /// [`DaemonError::Storage`] when the data directory can't be made.
 pub(super) fn prepare(loaded: &Loaded) -> Result<(), DaemonError> {
-    if let Err(error) = crate::process::raise_nofile_limit() {
+    if let Err(error) = process::raise_nofile_limit() {
         tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+    if let Err(error) = process::adopt_orphans() {
+        tracing::warn!(%error, "processes that leave their command can't be found");
     }
     let data_dir = &loaded.paths.data_dir;
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(|error| {
@@ -67,12 +71,19 @@ impl Core {
         let (config, config_in_force) = watch::channel(Arc::new(loaded.config.clone()));
         let (phase, phase_now) = watch::channel(Phase::Serving);
         let (tasks, connections) = (Scope::new(), Scope::new());
+        let tools = &loaded.config.tools;
+        let (spool_max, spool_total_max) = (tools.spool_bytes.0, tools.spool_total_bytes.0);
+        let spool = Spool::new(&loaded.paths.data_dir, spool_max, spool_total_max);
+        let swept = spool.clone();
+        tasks.spawn_blocking(move || swept.sweep());
+        tasks.spawn(process::reap_orphans(tasks.aborting().clone()));
         let runtime = Runtime::new(Parts {
             store: Arc::new(store),
             config: config_in_force.clone(),
             framing: connection::framing(),
             scope: tasks.clone(),
             providers: Providers::of(&loaded),
+            spool: Some(spool),
         });
         let place = place(&loaded, listeners);
         let shared = Arc::new(Shared::new(runtime.clone(), config_in_force.clone(), phase_now, place));

@@ -110,6 +110,8 @@ pub(super) async fn end(
         Ok(failed) => failures.extend(failed),
         Err(_) => failures.push("sessions did not end in time".to_owned()),
     }
+    // What nobody has ended, e.g. because its session did not end in time.
+    crate::process::end_all().await;
     core.shared.disposed.cancel();
 
     core.connections.drain();

@@ -184,9 +184,9 @@ pub enum TodoStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobStatus {
-    /// With exit code 0.
+    /// By itself, with whatever exit code.
     Completed,
-    /// With another code, or by a signal of its own.
+    /// By a signal that was not ours.
     Failed,
     /// We ended it.
     Killed,

@@ -45,6 +45,7 @@ impl House {
             framing,
             scope: Scope::new(),
             providers,
+            spool: None,
         });
         let shared = Arc::new(Shared::new(runtime, in_force, phase_now, Place::default()));
         Self { shared, _config: config, phase, dir }

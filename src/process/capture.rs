@@ -1,5 +1,7 @@
 //! What is kept of a child's output: its start and its end, in bounded memory, and how much was between.
 
+use super::spool::Spooled;
+
 /// How much is kept of one stream, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Caps {
@@ -16,8 +18,10 @@ pub struct Captured {
     pub head: Vec<u8>,
     /// The end.
     pub tail: Vec<u8>,
-    /// Bytes between them that were dropped.
+    /// Bytes between them that are not in memory.
     pub omitted: u64,
+    /// The file that has them, if there is one.
+    pub spooled: Option<Spooled>,
 }
 
 /// Takes a stream in.
@@ -30,11 +34,12 @@ pub(super) struct Capture {
     oldest: usize,
     /// Bytes that were to be kept at the end.
     after_head: u64,
+    pub(super) spooled: Option<Spooled>,
 }
 
 impl Capture {
     pub(super) fn new(caps: Caps) -> Self {
-        Self { caps, head: Vec::new(), tail: Vec::new(), oldest: 0, after_head: 0 }
+        Self { caps, head: Vec::new(), tail: Vec::new(), oldest: 0, after_head: 0, spooled: None }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -42,6 +47,16 @@ impl Capture {
         self.head.extend_from_slice(to_head);
         self.after_head += rest.len() as u64;
         self.push_tail(rest);
+    }
+
+    /// The start, which is the whole as long as it is not full.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// Whether so many bytes more are beyond the start.
+    pub(super) fn overflows_with(&self, count: usize) -> bool {
+        count > self.caps.head - self.head.len()
     }
 
     fn push_tail(&mut self, bytes: &[u8]) {
@@ -55,13 +70,17 @@ impl Capture {
         self.oldest = (self.oldest + rest.len()) % self.caps.tail.max(1);
     }
 
-    pub(super) fn finish(mut self) -> Captured {
-        self.tail.rotate_left(self.oldest);
-        let omitted = self.after_head - self.tail.len() as u64;
+    /// What was kept so far.
+    pub(super) fn now(&self) -> Captured {
+        let mut head = self.head.clone();
+        let mut tail = Vec::with_capacity(self.tail.len());
+        tail.extend_from_slice(&self.tail[self.oldest..]);
+        tail.extend_from_slice(&self.tail[..self.oldest]);
+        let omitted = self.after_head - tail.len() as u64;
         if omitted == 0 {
-            self.head.append(&mut self.tail);
+            head.append(&mut tail);
         }
-        Captured { head: self.head, tail: self.tail, omitted }
+        Captured { head, tail, omitted, spooled: self.spooled.clone() }
     }
 }
 
@@ -83,9 +102,9 @@ mod tests {
             for chunk in &chunks {
                 capture.push(chunk);
             }
-            let captured = capture.finish();
+            let captured = capture.now();
             if whole.len() <= head + tail {
-                prop_assert_eq!(captured, Captured { head: whole, tail: Vec::new(), omitted: 0 });
+                prop_assert_eq!(captured, Captured { head: whole, ..Captured::default() });
             } else {
                 prop_assert_eq!(&captured.head, &whole[..head]);
                 prop_assert_eq!(&captured.tail, &whole[whole.len() - tail..]);

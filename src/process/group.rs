@@ -1,11 +1,12 @@
-//! A process group: started, watched, signalled and ended as one.
+//! A process group: started, watched, signalled and reaped as one.
 //!
-//! Its leader is not reaped before the group is killed: as long as it is a zombie, its id, which is the group's, cannot
-//! become another's, so that a signal to the group never hits a stranger.
+//! Its leader is not reaped before the last signal to the group: as long as it is a zombie, its id, which is the group's,
+//! cannot become another's, so that a signal to the group never hits a stranger.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::unix::AsyncFd;
@@ -13,19 +14,28 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use super::unchecked;
 
-/// A living group. Dropped, it is killed.
+/// Whether this process ever started a command.
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// A group. Dropped with a leader that was not reaped, it is killed.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Child,
     id: Pid,
     /// Readable when the leader has ended.
     watch: AsyncFd<OwnedFd>,
-    ended: bool,
+    reaped: bool,
+}
+
+/// Whether this process ever started a command.
+pub(super) fn any_started() -> bool {
+    STARTED.load(Ordering::Relaxed)
 }
 
 impl Group {
     /// Starts the command as leader of a new group.
     pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+        STARTED.store(true, Ordering::Relaxed);
         let mut leader = command.process_group(0).spawn()?;
         let id = leader
             .id()
@@ -33,7 +43,7 @@ impl Group {
             .ok_or_else(|| io::Error::other("the child has no process id"))?;
         let watch = pidfd_open(id, PidfdFlags::empty()).map_err(io::Error::from).and_then(unchecked::watch);
         match watch {
-            Ok(watch) => Ok(Self { leader, id, watch, ended: false }),
+            Ok(watch) => Ok(Self { leader, id, watch, reaped: false }),
             Err(error) => {
                 signal(id, Signal::KILL);
                 // The leader is killed with its group; this only leaves no zombie.
@@ -41,6 +51,10 @@ impl Group {
                 Err(error)
             }
         }
+    }
+
+    pub(super) fn id(&self) -> Pid {
+        self.id
     }
 
     pub(super) fn take_input(&mut self) -> Option<ChildStdin> {
@@ -65,23 +79,28 @@ impl Group {
 
     /// Kills the whole group.
     pub(super) fn kill(&self) {
-        signal(self.id, Signal::KILL);
+        if !self.reaped {
+            signal(self.id, Signal::KILL);
+        }
     }
 
     /// Kills what is left of the group, then reaps the leader.
     pub(super) async fn end(mut self) -> io::Result<ExitStatus> {
         self.kill();
+        self.reap().await
+    }
+
+    /// Reaps the leader, which has ended. What else is in the group lives on. Cancel safe.
+    pub(super) async fn reap(&mut self) -> io::Result<ExitStatus> {
         let status = self.leader.wait().await?;
-        self.ended = true;
+        self.reaped = true;
         Ok(status)
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.ended {
-            self.kill();
-        }
+        self.kill();
     }
 }
 

@@ -4,42 +4,50 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{ChildStderr, ChildStdout, Command};
+use tokio::process::Command;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::capture::{Caps, Capture, Captured};
+use super::capture::{Caps, Captured};
+use super::family::{self, Family, KILL_WAIT};
 use super::group::Group;
+use super::mark::{self, Mark, Of};
+use super::output::{Output, View};
+use super::spool::Spool;
 use super::{nofile, unchecked};
+use crate::event::SessionId;
 
-/// After the command has ended, silence that ends the wait for output of others that hold its pipes, and the longest
-/// such wait for those that are not silent.
-const DRAIN_IDLE: Duration = Duration::from_millis(100);
-const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// The longest wait for a process that was killed; one that hangs in the kernel is left to it.
-const KILL_WAIT: Duration = Duration::from_secs(1);
-const CHUNK_BYTES: usize = 32 * 1024;
-
-/// What to run and how long.
+/// What to run.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct Launch {
     /// The program, looked up in the PATH of `environment`.
     pub program: OsString,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Where.
     pub directory: PathBuf,
-    /// All variables that it sees.
+    /// All variables that it sees, but for its mark.
     pub environment: Vec<(OsString, OsString)>,
+    /// What is kept of each stream in memory.
+    pub caps: Caps,
+    /// Where the rest goes, and for whom; none: nowhere.
+    pub spool: Option<(Spool, SessionId)>,
+    /// Whether it runs beside the turns of its session.
+    pub is_job: bool,
+}
+
+/// How long to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
     /// Longest run.
-    pub timeout: Duration,
+    pub timeout: Option<Duration>,
     /// From the request to end until what is left is killed.
     pub grace: Duration,
-    /// What is kept of each stream.
-    pub caps: Caps,
+    /// The request to end.
+    pub cancel: &'a CancellationToken,
 }
 
 /// How the command's own process ended.
@@ -86,66 +94,127 @@ pub struct StartError {
     pub source: io::Error,
 }
 
-/// Runs a command. When this returns, or its future is dropped, nothing is left in the command's process group.
-///
-/// # Errors
-/// When it could not be started or watched.
-pub async fn run(job: Job, cancel: &CancellationToken) -> Result<Finished, StartError> {
-    let failed = |source| StartError { program: job.program.clone(), source };
-    let mut group = Group::start(&mut command(&job)).map_err(failed)?;
-    let (stdout, stderr) = group.take_output();
-    let mut output = Output { stdout: Stream::new(stdout, job.caps), stderr: Stream::new(stderr, job.caps) };
+/// A command can't be watched; it was killed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot watch a command")]
+pub struct RunError(#[from] io::Error);
 
-    let stopped = tokio::select! {
-        biased;
-        ended = output.until(group.leader_ended()) => { ended.map_err(failed)?; None }
-        () = cancel.cancelled() => Some(Stopped::Cancelled),
-        () = tokio::time::sleep(job.timeout) => Some(Stopped::TimedOut),
-    };
-    if stopped.is_some() {
-        group.terminate();
-        let all_gone = async {
-            output.until(group.leader_ended()).await?;
-            output.drain().await;
-            Ok(())
-        };
-        if let Ok(gone) = timeout(job.grace, all_gone).await {
-            gone.map_err(failed)?;
-        }
-        group.kill();
-    }
-    let end = match timeout(KILL_WAIT, output.until(group.leader_ended())).await {
-        Ok(ended) => {
-            ended.map_err(failed)?;
-            output.drain_briefly().await;
-            match timeout(KILL_WAIT, group.end()).await {
-                Ok(status) => end_of(status.map_err(failed)?),
-                Err(_) => End::Stuck,
-            }
-        }
-        Err(_) => End::Stuck,
-    };
-    Ok(Finished {
-        end,
-        stopped,
-        stdout: output.stdout.capture.finish(),
-        stderr: output.stderr.capture.finish(),
-    })
+/// A command that runs. Dropped, it is killed with all that it started.
+#[derive(Debug)]
+pub struct Running {
+    group: Group,
+    output: Output,
+    family: Arc<Family>,
+    mark: Mark,
+    /// Whether what it started is to be killed when this is dropped.
+    armed: bool,
 }
 
-fn command(job: &Job) -> Command {
-    let mut command = Command::new(&job.program);
+impl Running {
+    /// Starts a command of a family.
+    ///
+    /// # Errors
+    /// When it could not be started.
+    pub fn start(launch: &Launch, family: &Arc<Family>) -> Result<Self, StartError> {
+        let mark = family.mark(launch.is_job);
+        let failed = |source| StartError { program: launch.program.clone(), source };
+        let mut group = Group::start(&mut command(launch, mark)).map_err(failed)?;
+        let output = Output::new(group.take_output(), launch.caps, launch.spool.as_ref());
+        Ok(Self { group, output, family: family.clone(), mark, armed: true })
+    }
+
+    /// A look at its output, now and while it runs.
+    pub fn view(&self) -> View {
+        self.output.view()
+    }
+
+    /// Waits for its end. When it was not ended by us, what it left in the background lives on in its family; else
+    /// nothing of it is left.
+    ///
+    /// # Errors
+    /// When it could not be watched; then nothing of it is left either.
+    pub async fn finish(mut self, terms: Terms<'_>) -> Result<Finished, RunError> {
+        let stopped = tokio::select! {
+            biased;
+            ended = self.output.until(self.group.leader_ended()) => { ended?; None }
+            () = terms.cancel.cancelled() => Some(Stopped::Cancelled),
+            () = run_out(terms.timeout) => Some(Stopped::TimedOut),
+        };
+        if stopped.is_some() {
+            self.stop(terms.grace).await?;
+        }
+        let end = match timeout(KILL_WAIT, self.output.until(self.group.leader_ended())).await {
+            Ok(ended) => {
+                ended?;
+                self.output.drain_briefly().await;
+                match timeout(KILL_WAIT, self.group.reap()).await {
+                    Ok(status) => end_of(status?),
+                    Err(_) => End::Stuck,
+                }
+            }
+            Err(_) => End::Stuck,
+        };
+        self.output.settle().await;
+        let (stdout, stderr) = self.output.view().now();
+        self.armed = end == End::Stuck;
+        self.leave();
+        Ok(Finished { end, stopped, stdout, stderr })
+    }
+
+    /// Asks all that the command started to end, and kills what has not ended after the grace.
+    async fn stop(&mut self, grace: Duration) -> io::Result<()> {
+        let of = Of::Call(self.mark);
+        let until = Instant::now() + grace;
+        self.group.terminate();
+        let all_gone = async {
+            let escaped = self.output.until(family::ask(of, Some(self.group.id()))).await;
+            self.output.until(self.group.leader_ended()).await?;
+            self.output.drain().await;
+            family::ended(escaped.handles).await;
+            Ok(())
+        };
+        let gone: io::Result<()> = timeout_at(until, all_gone).await.unwrap_or(Ok(()));
+        self.group.kill();
+        self.output.until(family::kill(of, Instant::now() + KILL_WAIT)).await;
+        gone
+    }
+
+    /// Others may still hold the pipes.
+    fn leave(&mut self) {
+        if self.output.is_open() && !self.armed {
+            self.family.keep_reading(std::mem::replace(&mut self.output, Output::closed()));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.armed {
+            self.group.kill();
+            family::kill_now(Of::Call(self.mark));
+        }
+    }
+}
+
+async fn run_out(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn command(launch: &Launch, mark: Mark) -> Command {
+    let mut command = Command::new(&launch.program);
     command
-        .args(&job.arguments)
-        .current_dir(&job.directory)
+        .args(&launch.arguments)
+        .current_dir(&launch.directory)
         .env_clear()
-        .envs(job.environment.iter().map(|(name, value)| (name, value)))
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .env(mark::VARIABLE, mark.text())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    if let Some(limit) = nofile::limit_of_children() {
-        unchecked::set_nofile_limit(&mut command, limit);
-    }
+    unchecked::set_limits(&mut command, nofile::limit_of_children(), mark.limit());
     command
 }
 
@@ -155,80 +224,6 @@ pub(super) fn end_of(status: std::process::ExitStatus) -> End {
         (Some(code), _) => End::Exited(code),
         (None, Some(signal)) => End::Signalled(signal),
         (None, None) => End::Stuck,
-    }
-}
-
-/// Both streams of a command.
-struct Output {
-    stdout: Stream<ChildStdout>,
-    stderr: Stream<ChildStderr>,
-}
-
-struct Stream<R> {
-    pipe: Option<R>,
-    chunk: Vec<u8>,
-    capture: Capture,
-}
-
-impl Output {
-    /// Takes in what comes until `event`. Cancel safe, if `event` is.
-    async fn until<T>(&mut self, event: impl Future<Output = T>) -> T {
-        tokio::pin!(event);
-        loop {
-            tokio::select! {
-                biased;
-                happened = &mut event => return happened,
-                () = self.stdout.take_in(), if self.stdout.pipe.is_some() => {}
-                () = self.stderr.take_in(), if self.stderr.pipe.is_some() => {}
-            }
-        }
-    }
-
-    /// Takes in what comes until nobody holds the pipes. Cancel safe.
-    async fn drain(&mut self) {
-        while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
-            self.take_in().await;
-        }
-    }
-
-    /// The same for the output of a command that has ended: others that hold its pipes are not waited for.
-    async fn drain_briefly(&mut self) {
-        let deadline = Instant::now() + DRAIN_MAX;
-        while self.stdout.pipe.is_some() || self.stderr.pipe.is_some() {
-            let until = deadline.min(Instant::now() + DRAIN_IDLE);
-            // What is there already is read before the time is looked at.
-            if timeout_at(until, self.take_in()).await.is_err() || Instant::now() >= deadline {
-                return;
-            }
-        }
-    }
-
-    async fn take_in(&mut self) {
-        tokio::select! {
-            () = self.stdout.take_in(), if self.stdout.pipe.is_some() => {}
-            () = self.stderr.take_in(), if self.stderr.pipe.is_some() => {}
-            else => {}
-        }
-    }
-}
-
-impl<R: AsyncRead + Unpin> Stream<R> {
-    fn new(pipe: Option<R>, caps: Caps) -> Self {
-        Self { pipe, chunk: Vec::new(), capture: Capture::new(caps) }
-    }
-
-    /// One read, or the end. Cancel safe: what was read is kept in the same poll.
-    async fn take_in(&mut self) {
-        let Some(pipe) = &mut self.pipe else { return };
-        self.chunk.resize(CHUNK_BYTES, 0);
-        match pipe.read(&mut self.chunk).await {
-            Ok(0) => self.pipe = None,
-            Ok(count) => self.capture.push(&self.chunk[..count]),
-            Err(error) => {
-                tracing::warn!(%error, "could not read a command's output");
-                self.pipe = None;
-            }
-        }
     }
 }
 

@@ -7,14 +7,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::family::{self, KILL_WAIT};
 use super::group::Group;
+use super::mark::{self, Mark, Of};
 use super::run::{End, StartError, end_of};
 use super::{nofile, unchecked};
-
-/// The longest wait for a process that was killed; one that hangs in the kernel is left to it.
-const KILL_WAIT: Duration = Duration::from_secs(1);
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +43,7 @@ pub struct Pipes {
 #[derive(Debug)]
 pub struct Service {
     group: Group,
+    mark: Mark,
 }
 
 impl Service {
@@ -53,28 +53,28 @@ impl Service {
     /// When it could not be started or watched.
     pub fn start(program: &Program) -> Result<(Self, Pipes), StartError> {
         let failed = |source| StartError { program: program.program.clone(), source };
+        let mark = Mark::new(mark::next_life(), 0, false);
         let mut command = Command::new(&program.program);
         command
             .args(&program.arguments)
             .current_dir(&program.directory)
             .env_clear()
             .envs(program.environment.iter().map(|(name, value)| (name, value)))
+            .env(mark::VARIABLE, mark.text())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        if let Some(limit) = nofile::limit_of_children() {
-            unchecked::set_nofile_limit(&mut command, limit);
-        }
+        unchecked::set_limits(&mut command, nofile::limit_of_children(), mark.limit());
         let mut group = Group::start(&mut command).map_err(failed)?;
         let input = group.take_input();
         let (Some(stdin), (Some(stdout), Some(stderr))) = (input, group.take_output()) else {
             return Err(failed(io::Error::other("the child has no pipes")));
         };
-        Ok((Self { group }, Pipes { stdin, stdout, stderr }))
+        Ok((Self { group, mark }, Pipes { stdin, stdout, stderr }))
     }
 
     /// Ends it and its group. Whoever calls this has let go of its stdin: the program gets `grace` to end by that, then
-    /// as long again to end by SIGTERM, then it is killed.
+    /// as long again to end by SIGTERM, then it is killed. What has left its group is killed then, too.
     pub async fn end(self, grace: Duration) -> End {
         let by_itself = timeout(grace, self.group.leader_ended()).await;
         if by_itself.is_err() {
@@ -83,14 +83,16 @@ impl Service {
                 self.group.kill();
             }
         }
-        match timeout(KILL_WAIT, self.group.end()).await {
+        let end = match timeout(KILL_WAIT, self.group.end()).await {
             Ok(Ok(status)) => end_of(status),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "could not learn how a program ended");
                 End::Stuck
             }
             Err(_) => End::Stuck,
-        }
+        };
+        family::kill(Of::Call(self.mark), Instant::now() + KILL_WAIT).await;
+        end
     }
 }
 

@@ -9,14 +9,20 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::Command;
 
-/// Lets the child set its limit on open files between fork and exec.
+/// Lets the child set its limit on open files, and the one that marks it, between fork and exec.
 #[expect(
     unsafe_code,
     reason = "pre_exec is the only way to set a limit in the child before its program starts"
 )]
-pub(super) fn set_nofile_limit(command: &mut Command, limit: Rlimit) {
-    let set = move || setrlimit(Resource::Nofile, limit).map_err(Into::into);
-    // SAFETY: the closure makes one raw system call; it allocates nothing and takes no lock, so it may run in the forked
+pub(super) fn set_limits(command: &mut Command, files: Option<Rlimit>, mark: Option<Rlimit>) {
+    let set = move || {
+        if let Some(mark) = mark {
+            // A kernel that refuses leaves the mark in the environment.
+            let _ = setrlimit(Resource::Locks, mark);
+        }
+        files.map_or(Ok(()), |files| setrlimit(Resource::Nofile, files).map_err(Into::into))
+    };
+    // SAFETY: the closure makes raw system calls; it allocates nothing and takes no lock, so it may run in the forked
     // child of a program with threads.
     unsafe {
         command.pre_exec(set);

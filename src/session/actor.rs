@@ -7,8 +7,10 @@ mod log;
 mod open;
 mod request;
 mod settle;
+mod work;
 
 pub(crate) use self::open::session_error;
+pub(super) use self::work::killed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +133,7 @@ impl Actor {
                 Woken::Barrier(reached, result) => self.barrier_reached(reached, result),
                 Woken::Command(command) => self.take_command(command).await,
                 Woken::Overdue => self.stop_by_force(),
-                Woken::IdleLong => self.unload_if_stored(),
+                Woken::IdleLong => self.unload_if_at_rest().await,
             }
             if self.counted && (self.open.is_some() || self.mailbox.is_empty()) {
                 self.counted = false;
@@ -139,8 +141,11 @@ impl Actor {
             }
             let at_rest = self.running.is_none() && self.barriers.is_empty();
             let unopened = self.open.is_none() && self.mailbox.is_empty();
-            if at_rest && (self.leaving.is_some() || unopened) && self.leave() {
-                break;
+            if at_rest && (self.leaving.is_some() || unopened) {
+                self.end_work().await;
+                if self.leave() {
+                    break;
+                }
             }
         }
         if self.counted {
@@ -215,13 +220,6 @@ impl Actor {
             tracing::warn!(session = %self.id, "a cancelled turn did not end by itself and is stopped");
             running.deadline = None;
             running.task.abort();
-        }
-    }
-
-    /// Leaves memory. A session that nobody has prompted yet would be lost by that, so it stays.
-    fn unload_if_stored(&mut self) {
-        if self.open.as_ref().is_none_or(|open| !open.journal.is_unwritten()) {
-            self.leaving = self.leaving.or(Some(Leaving::Unload));
         }
     }
 

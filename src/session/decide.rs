@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::actor::killed;
 use super::state::{Keyed, State, content_hash};
 use super::{PromptRequest, SessionError, WhenBusy};
 use crate::event::{
@@ -152,6 +153,15 @@ impl State {
         events
     }
 
+    /// Whether an event tells of what is over already: the end of a job that has ended with an earlier life.
+    pub(super) fn is_stale(&self, event: &EventBody) -> bool {
+        if let EventBody::JobSettled(settled) = event {
+            !self.jobs.iter().any(|job| job.job_id == settled.job_id)
+        } else {
+            false
+        }
+    }
+
     /// Opens a life of the log: what was found, a new root log's settings, the end of a turn that a crash left open.
     pub(super) fn decide_opening(&self, epoch: Epoch, cut_bytes: u64) -> Vec<FactEvent> {
         let closed_turn = self.turn.as_ref().map(|turn| turn.turn);
@@ -165,6 +175,9 @@ impl State {
             events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: "never".to_owned() }).into());
         }
         events.extend(self.decide_end(TurnEndReason::Interrupted));
+        // Jobs live no longer than their daemon.
+        let lost = |job| EventBody::JobSettled(killed(job, "the daemon ended")).into();
+        events.extend(self.jobs.iter().map(lost));
         events.extend(self.decide_moves(false).into_iter().map(FactEvent::from));
         events
     }

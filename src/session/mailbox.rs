@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -123,6 +124,8 @@ pub(super) struct Mailbox {
     queue: Mutex<Queue>,
     arrived: Notify,
     ordinary_max: usize,
+    /// The session must stay in memory although it is idle.
+    held: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +137,7 @@ struct Queue {
 impl Mailbox {
     /// An empty mailbox for at most `ordinary_max` ordinary requests.
     pub(super) fn new(ordinary_max: usize) -> Self {
-        Self { queue: Mutex::default(), arrived: Notify::new(), ordinary_max }
+        Self { queue: Mutex::default(), arrived: Notify::new(), ordinary_max, held: AtomicBool::new(false) }
     }
 
     /// Adds a request at the end; refuses it when too many wait.
@@ -173,6 +176,16 @@ impl Mailbox {
             }
             self.arrived.notified().await;
         }
+    }
+
+    /// Whether the session must stay in memory although it is idle.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Says whether it must. Only the session's actor may call it.
+    pub(super) fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::Release);
     }
 
     /// Whether nothing waits.

@@ -14,6 +14,7 @@ use super::{SessionError, Status};
 use crate::config::Config;
 use crate::event::SessionId;
 use crate::mcp::Servers;
+use crate::process::Spool;
 use crate::provider::registry::Providers;
 use crate::shutdown::Scope;
 use crate::store::SessionStore;
@@ -32,6 +33,8 @@ pub struct Parts {
     pub scope: Scope,
     /// The models.
     pub providers: Providers,
+    /// Where output goes that is too long for memory.
+    pub spool: Option<Spool>,
 }
 
 /// What all sessions share.
@@ -42,6 +45,7 @@ pub(crate) struct Shared {
     pub(crate) tools: RwLock<Tools>,
     pub(crate) framing: Framing,
     pub(crate) scope: Scope,
+    pub(crate) spool: Option<Spool>,
     slots: Mutex<HashMap<SessionId, Slot>>,
     /// Grows with each session that comes into memory.
     loads: watch::Sender<u64>,
@@ -68,7 +72,10 @@ struct Live {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let servers = Servers::new(&parts.config.borrow(), &parts.scope);
-        let tools = Tools::new(&parts.config.borrow()).with_servers(servers);
+        let mut tools = Tools::new(&parts.config.borrow()).with_servers(servers);
+        if let Some(spool) = parts.spool.clone() {
+            tools = tools.spooling(&parts.config.borrow(), spool);
+        }
         Self {
             store: parts.store,
             config: parts.config,
@@ -76,6 +83,7 @@ impl Shared {
             tools: RwLock::new(tools),
             framing: parts.framing,
             scope: parts.scope,
+            spool: parts.spool,
             slots: Mutex::default(),
             loads: watch::Sender::new(0),
             stopping: AtomicBool::new(false),
@@ -268,6 +276,7 @@ fn make_room(slots: &HashMap<SessionId, Slot>) -> bool {
         if let Slot::Live(live) = slot
             && live.feed.position().1 == Status::Idle
             && live.mailbox.is_empty()
+            && !live.mailbox.is_held()
             && oldest.is_none_or(|(_, other)| live.touched < other.touched)
         {
             oldest = Some((id, live));

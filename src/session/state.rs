@@ -16,8 +16,8 @@ pub(super) use self::inbox::{Queued, view};
 
 use super::NewSession;
 use crate::event::{
-    Block, EventBody, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role, Seq,
-    SessionEvent, SessionId, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
+    Block, EventBody, JobRegistered, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role,
+    Seq, SessionEvent, SessionId, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
 };
 
 /// Idempotency keys that a session remembers.
@@ -86,6 +86,8 @@ pub(super) struct State {
     pub(super) queue: VecDeque<Queued>,
     /// Messages that wait for the next step.
     pub(super) steering: VecDeque<Queued>,
+    /// Background jobs whose end is not in the log.
+    pub(super) jobs: Vec<JobRegistered>,
     pub(super) turn: Option<OpenTurn>,
     /// The prompt of the last turn.
     pub(super) claimed: Option<Arc<Message>>,
@@ -116,6 +118,7 @@ impl State {
             last: None,
             queue: VecDeque::new(),
             steering: VecDeque::new(),
+            jobs: Vec::new(),
             turn: None,
             claimed: None,
             turns: 0,
@@ -169,6 +172,8 @@ impl State {
             }
             EventBody::RequestHeader(header) => self.apply_header(header),
             EventBody::RequestContext(context) => self.context = Some(context.clone()),
+            EventBody::JobRegistered(job) => self.jobs.push(job.clone()),
+            EventBody::JobSettled(settled) => self.jobs.retain(|job| job.job_id != settled.job_id),
             EventBody::SessionTitle(title) => self.title = Some(title.title.clone()),
             EventBody::WorkingDirectoryChange(change) => self.settings.cwd = PathBuf::from(&change.cwd),
             EventBody::PermissionPreset(preset) => self.settings.mode = preset.preset,
@@ -184,8 +189,6 @@ impl State {
             | EventBody::LlmRetry(_)
             | EventBody::LlmRetryStarted(_)
             | EventBody::TodoWrite(_)
-            | EventBody::JobRegistered(_)
-            | EventBody::JobSettled(_)
             | EventBody::SubagentCatalog(_)
             | EventBody::CompactionStart(_)
             | EventBody::CompactionSummary(_)

@@ -52,6 +52,8 @@ pub(super) fn schema<T: JsonSchema>() -> Box<RawValue> {
     tidy(&mut schema);
     if let Some(root) = schema.as_object_mut() {
         root.remove("description");
+        // Some servers want the member of an object that has none.
+        root.entry("properties").or_insert_with(|| Value::Object(serde_json::Map::new()));
     }
     // A JSON value always has a text.
     serde_json::value::to_raw_value(&schema).unwrap_or_else(|_| RawValue::NULL.to_owned())

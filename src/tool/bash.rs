@@ -1,4 +1,6 @@
-//! `bash`: runs a command line and gives back what it wrote and how it ended.
+//! `bash`: runs a command line and gives back what it wrote and how it ended, or runs it in the background as a job.
+
+pub(super) mod text;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -7,12 +9,14 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::clip::{self, Text};
-use super::{Children, Effect, Failed, Tool, ToolContext, ToolOutput, arguments};
+use self::text::{Composer, facts};
+use super::job::{NewJob, Started};
+use super::{Children, Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
-use crate::event::ToolSpec;
-use crate::process::{self, Caps, End, Finished, Job, StartError, Stopped};
+use crate::event::{EventBody, ToolSpec};
+use crate::process::{self, Caps, Finished, Launch, Running, Spool, Stopped, Terms};
 
 const NAME: &str = "bash";
 /// The longest run that a call may ask for; the schema says it, too.
@@ -31,11 +35,11 @@ pub(super) struct Bash {
     timeout: Duration,
     grace: Duration,
     caps: Caps,
-    result_bytes_max: usize,
+    jobs_max: usize,
+    composer: Composer,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
 struct Arguments {
     /// The command line, run by bash -c.
     command: String,
@@ -43,26 +47,35 @@ struct Arguments {
     #[serde(default, rename = "description")]
     _description: Option<String>,
     /// Longest run in milliseconds.
-    #[serde(default)]
+    #[serde(default, rename = "timeoutMs")]
     #[schemars(range(min = 1, max = 3_600_000))]
     timeout_ms: Option<u64>,
     /// Directory to run in instead of the working directory.
     #[serde(default)]
     workdir: Option<PathBuf>,
+    /// Return at once and let the command run as a background job.
+    #[serde(default)]
+    run_in_background: Option<bool>,
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Meta {
     cwd: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_id: Option<String>,
 }
 
 impl Bash {
-    pub(super) fn new(config: &Config, children: Children) -> Self {
+    pub(super) fn new(config: &Config, children: Children, spool: Option<Spool>) -> Self {
         let timeout = config.tools.bash_timeout;
         let description = format!(
             "Runs a command line in bash and returns its standard output, its standard error and its exit code. \
-             Standard input is empty. A command that runs longer than timeoutMs (default {}) is ended. Long output is \
-             cut in the middle. What the command leaves in the background is ended with it.",
+             Standard input is empty. A command that runs longer than timeoutMs (default {}) is ended with all that it \
+             started. Long output is cut in the middle, and the file that has all of it is named. The call ends with \
+             the command itself; processes that it leaves in the background live on. With run_in_background the call \
+             returns at once with the id of a job, which runs until it ends or job_kill ends it; you are told of its \
+             end, and job_output gives its output.",
             timeout.as_millis()
         );
         Self {
@@ -79,7 +92,8 @@ impl Bash {
                 head: config.tools.output_head_bytes.bytes(),
                 tail: config.tools.output_tail_bytes.bytes(),
             },
-            result_bytes_max: config.turn.tool_result_bytes.bytes(),
+            jobs_max: config.limits.jobs,
+            composer: Composer { bytes_max: config.turn.tool_result_bytes.bytes(), spool },
         }
     }
 
@@ -90,34 +104,105 @@ impl Bash {
             None => context.cwd.clone(),
         };
         require_directory(&directory).await?;
-        let timeout = timeout_of(&arguments, self.timeout)?;
+        let timeout = timeout_of(&arguments)?;
         if context.cancel.is_cancelled() {
             return Err(ToolOutput::failed(Failed::Aborted, CANCELLED));
         }
-        let Ok(_place) = self.children.free.try_acquire() else {
+        let Ok(place) = self.children.free.clone().try_acquire_owned() else {
             return Err(ToolOutput::failed_without_code(&format!(
                 "{} commands run already, which is the limit (limits.children); try again when one has ended",
                 self.children.max
             )));
         };
-        let job = Job {
-            program: NAME.into(),
-            arguments: vec!["-c".into(), "--".into(), arguments.command.into()],
-            environment: self.environment_for(context),
-            timeout,
-            grace: self.grace,
-            caps: self.caps,
-            directory,
-        };
-        let meta = Meta { cwd: job.directory.display().to_string() };
-        let finished = process::run(job, &context.cancel).await.map_err(|error| not_started(&error))?;
-        Ok(result(&finished, timeout, self.result_bytes_max).with_meta(&meta))
+        let is_job = arguments.run_in_background == Some(true);
+        let launch = self.launch(&arguments.command, directory, is_job, context);
+        if is_job {
+            self.start_job(&launch, &arguments.command, timeout, place, context)
+        } else {
+            self.wait_for(&launch, timeout.unwrap_or(self.timeout), context).await
+        }
     }
 
-    fn environment_for(&self, context: &ToolContext) -> Vec<(OsString, OsString)> {
+    fn launch(&self, command: &str, directory: PathBuf, is_job: bool, context: &ToolContext) -> Launch {
         let mut environment = self.environment.clone();
         environment.push((SESSION_VARIABLE.into(), context.session.as_str().into()));
-        environment
+        Launch {
+            program: NAME.into(),
+            arguments: vec!["-c".into(), "--".into(), command.into()],
+            environment,
+            caps: self.caps,
+            spool: self.composer.spool.clone().map(|spool| (spool, context.session.clone())),
+            directory,
+            is_job,
+        }
+    }
+
+    async fn wait_for(
+        &self,
+        launch: &Launch,
+        timeout: Duration,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, ToolOutput> {
+        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let terms = Terms { timeout: Some(timeout), grace: self.grace, cancel: &context.cancel };
+        let finished = running.finish(terms).await.map_err(|error| failure(&error))?;
+        let meta = Meta { cwd: launch.directory.display().to_string(), job_id: None };
+        Ok(self.result(finished, timeout, context).await.with_meta(&meta))
+    }
+
+    async fn result(&self, finished: Finished, timeout: Duration, context: &ToolContext) -> ToolOutput {
+        let start = match finished.stopped {
+            Some(Stopped::Cancelled) => format!("Error: {CANCELLED}\n"),
+            Some(Stopped::TimedOut) | None => String::new(),
+        };
+        let facts = facts(finished.end, finished.stopped, timeout.as_millis());
+        let streams = (finished.stdout, finished.stderr);
+        let text = self.composer.compose(&context.session, start, streams, facts).await;
+        match finished.stopped {
+            Some(Stopped::Cancelled) => {
+                ToolOutput { is_error: true, error: Some(Failed::Aborted.info()), ..ToolOutput::ok(text) }
+            }
+            Some(Stopped::TimedOut) => ToolOutput { is_error: true, ..ToolOutput::ok(text) },
+            None => ToolOutput::ok(text),
+        }
+    }
+
+    fn start_job(
+        &self,
+        launch: &Launch,
+        command: &str,
+        timeout: Option<Duration>,
+        place: OwnedSemaphorePermit,
+        context: &ToolContext,
+    ) -> Result<ToolOutput, ToolOutput> {
+        let jobs = context.state.jobs();
+        if jobs.running() >= self.jobs_max {
+            return Err(ToolOutput::failed_without_code(&format!(
+                "{} background jobs of this session run already, which is the limit (limits.jobs); end one with \
+                 job_kill, or wait for its end",
+                self.jobs_max
+            )));
+        }
+        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let started = Started { running, place, timeout, grace: self.grace };
+        let new = NewJob {
+            kind: NAME,
+            label: clip::line(command),
+            session: context.session.clone(),
+            call_id: context.call_id.clone(),
+            kept_max: self.jobs_max,
+            composer: self.composer.clone(),
+            notify: context.state.notify().cloned(),
+        };
+        let registered = jobs.add(new, started);
+        let text = format!(
+            "Started background job {}. You are told when it ends; job_output gives what it has written.",
+            registered.job_id
+        );
+        let meta =
+            Meta { cwd: launch.directory.display().to_string(), job_id: Some(registered.job_id.clone()) };
+        let events = vec![EventBody::JobRegistered(registered)];
+        Ok(ToolOutput { events, ..ToolOutput::ok(text) }.with_meta(&meta))
     }
 }
 
@@ -135,10 +220,10 @@ impl Tool for Bash {
     }
 }
 
-fn timeout_of(arguments: &Arguments, default: Duration) -> Result<Duration, ToolOutput> {
+fn timeout_of(arguments: &Arguments) -> Result<Option<Duration>, ToolOutput> {
     match arguments.timeout_ms {
-        None => Ok(default),
-        Some(millis @ 1..=TIMEOUT_MS_MAX) => Ok(Duration::from_millis(millis)),
+        None => Ok(None),
+        Some(millis @ 1..=TIMEOUT_MS_MAX) => Ok(Some(Duration::from_millis(millis))),
         Some(millis) => Err(arguments::invalid(
             NAME,
             &format!("`timeoutMs`: expected 1 to {TIMEOUT_MS_MAX} milliseconds, got {millis}"),
@@ -159,85 +244,9 @@ async fn require_directory(directory: &Path) -> Result<(), ToolOutput> {
     }
 }
 
-fn not_started(error: &StartError) -> ToolOutput {
-    ToolOutput::failed_without_code(&format!("{error}: {}", error.source))
-}
-
-/// The text for the model: standard output, standard error, then the facts of the end, one a line.
-fn result(finished: &Finished, timeout: Duration, bytes_max: usize) -> ToolOutput {
-    const STDERR: &str = "[stderr]\n";
-    let (stdout, stderr) = (Text::of(&finished.stdout), Text::of(&finished.stderr));
-    let facts = facts(finished, timeout, stdout.lossy || stderr.lossy);
-
-    let start = match finished.stopped {
-        Some(Stopped::Cancelled) => format!("Error: {CANCELLED}\n"),
-        Some(Stopped::TimedOut) | None => String::new(),
-    };
-    let overhead = start.len() + STDERR.len() + 2 + facts.len();
-    let (stdout_room, stderr_room) = share(bytes_max.saturating_sub(overhead), stdout.len(), stderr.len());
-
-    let mut text = start;
-    stdout.write(&mut text, stdout_room);
-    if !stderr.is_empty() {
-        end_line(&mut text);
-        text.push_str(STDERR);
-        stderr.write(&mut text, stderr_room);
-    }
-    if !facts.is_empty() {
-        end_line(&mut text);
-        text.push_str(&facts);
-    }
-    if text.is_empty() {
-        text.push_str("(no output)");
-    }
-    match finished.stopped {
-        Some(Stopped::Cancelled) => {
-            ToolOutput { is_error: true, error: Some(Failed::Aborted.info()), ..ToolOutput::ok(text) }
-        }
-        Some(Stopped::TimedOut) => ToolOutput { is_error: true, ..ToolOutput::ok(text) },
-        None => ToolOutput::ok(text),
-    }
-}
-
-fn facts(finished: &Finished, timeout: Duration, lossy: bool) -> String {
-    let mut facts = Vec::new();
-    if lossy {
-        facts.push("[some output was not valid UTF-8 and is shown as \u{FFFD}]".to_owned());
-    }
-    if finished.stopped == Some(Stopped::TimedOut) {
-        facts.push(format!("[timed out after {} ms; the command was ended]", timeout.as_millis()));
-    }
-    match finished.end {
-        End::Exited(0) => {}
-        End::Exited(code) => facts.push(format!("[exit code: {code}]")),
-        End::Signalled(signal) => facts.push(format!("[killed by signal: {}]", signal_name(signal))),
-        End::Stuck => facts.push("[killed, but a process of it hangs in the kernel]".to_owned()),
-    }
-    facts.join("\n")
-}
-
-fn signal_name(signal: i32) -> String {
-    signal_hook::low_level::signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned)
-}
-
-fn end_line(text: &mut String) {
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-}
-
-/// Divides the room between two texts: whoever needs less than half leaves the rest to the other.
-fn share(room: usize, first: usize, second: usize) -> (usize, usize) {
-    let half = room / 2;
-    if first + second <= room {
-        (first, second)
-    } else if second <= half {
-        (room - second, second)
-    } else if first <= half {
-        (first, room - first)
-    } else {
-        (half, half)
-    }
+fn failure(error: &dyn std::error::Error) -> ToolOutput {
+    let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
+    ToolOutput::failed_without_code(&format!("{error}{source}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::process::Captured;
+use crate::process::{Captured, Spooled};
 
 /// The longest foreign text inside one of our sentences, in bytes.
 const LINE_BYTES_MAX: usize = 500;
@@ -14,16 +14,19 @@ pub(super) struct Text {
     tail: String,
     /// Bytes that were dropped between them.
     cut: u64,
+    /// The file that has them.
+    spooled: Option<Spooled>,
     /// Whether some bytes were no UTF-8.
     pub(super) lossy: bool,
 }
 
 impl Text {
     pub(super) fn of(captured: &Captured) -> Self {
+        let spooled = captured.spooled.clone();
         if captured.omitted == 0 {
             let head = String::from_utf8_lossy(&captured.head);
             let lossy = matches!(head, Cow::Owned(_));
-            return Self { head: head.into_owned(), tail: String::new(), cut: 0, lossy };
+            return Self { head: head.into_owned(), tail: String::new(), cut: 0, spooled, lossy };
         }
         let head = without_partial_end(&captured.head);
         let tail = without_partial_start(&captured.tail);
@@ -34,12 +37,13 @@ impl Text {
             head: head.into_owned(),
             tail: tail.into_owned(),
             cut: captured.omitted + lost as u64,
+            spooled,
         }
     }
 
     /// A text that is all there.
     pub(super) fn whole(text: &str) -> Self {
-        Self { head: text.to_owned(), tail: String::new(), cut: 0, lossy: false }
+        Self { head: text.to_owned(), tail: String::new(), cut: 0, spooled: None, lossy: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -48,7 +52,7 @@ impl Text {
 
     /// Bytes that it takes when it is written whole.
     pub(super) fn len(&self) -> usize {
-        let note = if self.cut == 0 { 0 } else { note(self.cut).len() };
+        let note = if self.cut == 0 { 0 } else { self.note(self.cut).len() };
         self.head.len() + note + self.tail.len()
     }
 
@@ -57,24 +61,30 @@ impl Text {
         if self.len() <= room {
             out.push_str(&self.head);
             if self.cut > 0 {
-                out.push_str(&note(self.cut));
+                out.push_str(&self.note(self.cut));
                 out.push_str(&self.tail);
             }
             return;
         }
         let end = if self.cut == 0 { &self.head } else { &self.tail };
         let all = self.cut + (self.head.len() + self.tail.len()) as u64;
-        let room = room.saturating_sub(note(all).len());
+        let room = room.saturating_sub(self.note(all).len());
         let first = &self.head[..self.head.floor_char_boundary(room / 2)];
         let last = &end[end.ceil_char_boundary(end.len().saturating_sub(room - first.len()))..];
         out.push_str(first);
-        out.push_str(&note(all - (first.len() + last.len()) as u64));
+        out.push_str(&self.note(all - (first.len() + last.len()) as u64));
         out.push_str(last);
     }
-}
 
-fn note(cut: u64) -> String {
-    format!("\n[... {cut} bytes cut ...]\n")
+    fn note(&self, cut: u64) -> String {
+        match &self.spooled {
+            None => format!("\n[... {cut} bytes cut ...]\n"),
+            Some(Spooled { path, is_whole }) => {
+                let what = if *is_whole { "all of it" } else { "its start" };
+                format!("\n[... {cut} bytes cut; {what} is in {} ...]\n", path.display())
+            }
+        }
+    }
 }
 
 fn without_partial_end(bytes: &[u8]) -> &[u8] {
@@ -120,7 +130,7 @@ mod tests {
     }
 
     fn whole(text: &str) -> Captured {
-        Captured { head: text.into(), tail: Vec::new(), omitted: 0 }
+        Captured { head: text.into(), ..Captured::default() }
     }
 
     #[test]
@@ -137,10 +147,20 @@ mod tests {
     }
 
     #[test]
+    fn the_note_of_a_cut_names_the_file_that_has_the_rest() {
+        let at = |is_whole| Some(Spooled { path: "/spool/1.out".into(), is_whole });
+        let captured = Captured { head: b"a".to_vec(), tail: b"z".to_vec(), omitted: 7, spooled: at(true) };
+        assert_eq!(written(&captured, 99), "a\n[... 7 bytes cut; all of it is in /spool/1.out ...]\nz");
+        let captured = Captured { spooled: at(false), ..captured };
+        assert_eq!(written(&captured, 99), "a\n[... 7 bytes cut; its start is in /spool/1.out ...]\nz");
+        assert_eq!(written(&Captured { spooled: at(true), ..whole("hi") }, 9), "hi");
+    }
+
+    #[test]
     fn a_character_that_the_capture_split_is_left_out_and_is_no_invalid_text() {
         let crab = "🦀".as_bytes();
-        let captured =
-            Captured { head: [b"a", &crab[..2]].concat(), tail: [&crab[3..], b"z"].concat(), omitted: 10 };
+        let (head, tail) = ([b"a", &crab[..2]].concat(), [&crab[3..], b"z"].concat());
+        let captured = Captured { head, tail, omitted: 10, spooled: None };
         let text = Text::of(&captured);
         assert!(!text.lossy);
         let mut out = String::new();
@@ -150,7 +170,7 @@ mod tests {
 
     #[test]
     fn invalid_bytes_are_shown_and_told() {
-        let text = Text::of(&Captured { head: b"a\xFFb".to_vec(), tail: Vec::new(), omitted: 0 });
+        let text = Text::of(&Captured { head: b"a\xFFb".to_vec(), ..Captured::default() });
         assert!(text.lossy);
         assert_eq!(text.head, "a\u{FFFD}b");
         assert!(!Text::of(&whole("a\u{FFFD}b")).lossy);

@@ -76,7 +76,20 @@ mod tests {
     async fn the_tools_are_offered_in_a_stable_order_with_compact_schemas() {
         let offer = offer().await;
         let names: Vec<_> = offer.specs().iter().map(|spec| spec.name.as_str()).collect();
-        assert_eq!(names, ["bash", "read", "write", "edit", "glob", "grep", "todo_write", "subagent"]);
+        let expected = [
+            "bash",
+            "read",
+            "write",
+            "edit",
+            "glob",
+            "grep",
+            "todo_write",
+            "subagent",
+            "job_list",
+            "job_output",
+            "job_kill",
+        ];
+        assert_eq!(names, expected);
         let again = super::tests::offer().await;
         for (spec, again) in offer.specs().iter().zip(again.specs().iter()) {
             let schema = spec.parameters.get();

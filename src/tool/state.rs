@@ -1,10 +1,13 @@
 //! What the tools of one session keep between calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Notify;
+use super::job::Jobs;
 use super::observed::Observed;
 use crate::event::EventBody;
+use crate::process::Family;
 
 /// Made when a session comes into memory, gone when it leaves.
 #[derive(Debug, Default)]
@@ -13,6 +16,8 @@ pub struct ToolState {
     notify: Option<Arc<dyn Notify>>,
     /// Files as the session saw them.
     pub(super) observed: Observed,
+    family: Arc<Family>,
+    jobs: Jobs,
 }
 
 impl ToolState {
@@ -33,5 +38,37 @@ impl ToolState {
         {
             self.observed.replay(meta);
         }
+    }
+
+    /// The processes of its commands.
+    pub(super) fn family(&self) -> &Arc<Family> {
+        &self.family
+    }
+
+    /// Its background jobs.
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Whether nothing of it needs the session: no background job and no process that a command left.
+    pub async fn is_at_rest(&self) -> bool {
+        self.jobs.running() == 0 && !self.family.lives().await
+    }
+
+    /// A turn starts.
+    pub fn begin_turn(&self) {
+        self.family.begin_turn();
+    }
+
+    /// The turn was cancelled: what its commands left in the background ends; background jobs go on.
+    pub async fn cancel_turn(&self, grace: Duration) {
+        self.family.end_turn(grace).await;
+    }
+
+    /// Ends everything: asks, waits at most `grace`, kills. Jobs that end by this say `why`.
+    pub async fn end(&self, why: &'static str, grace: Duration) {
+        self.jobs.give_up(why);
+        self.family.end(grace).await;
+        self.jobs.end().await;
     }
 }

@@ -165,6 +165,7 @@ impl Turn {
         let sources = started.into_iter().collect();
         events.push(FactEvent { sources, ..EventBody::ToolResult(result).into() });
         self.facts.tell(events).await?;
+        self.tool_state.jobs().logged(&call.id);
         Ok(message)
     }
 }

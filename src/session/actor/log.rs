@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::{Actor, Leaving, Open, Reached};
-use crate::event::{Epoch, EventError, Seq, SessionEvent};
+use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent};
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
@@ -66,7 +66,11 @@ impl Actor {
         let claim = self.open.as_ref().filter(|_| claims).map(|open| open.state.decide_claim());
         let (claiming, claimed) = claim.unwrap_or_default();
         events.extend(claiming.into_iter().map(FactEvent::from));
+        let job = events.iter().any(|fact| matches!(fact.body, EventBody::JobRegistered(_)));
         let appended = self.append(events);
+        if job {
+            self.jobs_changed();
+        }
         let waiting = self.open.as_ref().is_some_and(|open| !open.state.steering.is_empty());
         match appended.map(|first| Logged { first, claimed, waiting }) {
             Ok(logged) if durable => self.barrier(Reached::Fact { ack, logged }),

@@ -36,11 +36,7 @@ impl Actor {
                 let _ = answer.send(set);
             }
             Command::Notice { events, text } => self.notice(events, text),
-            Command::Unload => {
-                if self.running.is_none() && self.barriers.is_empty() {
-                    self.leaving = self.leaving.or(Some(Leaving::Unload));
-                }
-            }
+            Command::Unload => self.unload_if_at_rest().await,
         }
     }
 
@@ -112,6 +108,9 @@ impl Actor {
     /// turn that it starts.
     fn notice(&mut self, events: Vec<EventBody>, text: Option<String>) {
         let Some(open) = self.open.as_ref().filter(|open| !open.journal.is_unwritten()) else { return };
+        if events.iter().any(|event| open.state.is_stale(event)) {
+            return;
+        }
         let wakes = text.is_some() && self.leaving.is_none() && !self.shared.is_stopping();
         let mut events: Vec<FactEvent> = events.into_iter().map(FactEvent::from).collect();
         events.extend(text.map(|text| open.state.decide_notice(text).into()));
@@ -121,6 +120,7 @@ impl Actor {
             // Nobody waits for this turn; a failure has closed the session.
             let _ = self.wake_recovered();
         }
+        self.jobs_changed();
     }
 
     /// Answers a prompt whose key is known with the first one's outcome, now or when it is there. One that was found in

@@ -131,6 +131,7 @@ impl Actor {
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
         let Some(open) = &self.open else { return };
+        open.tools.jobs().end_unlogged();
         let served: Vec<MessageId> = open
             .state
             .turn

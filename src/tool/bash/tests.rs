@@ -177,10 +177,37 @@ async fn a_command_that_cannot_be_passed_on_is_an_error_for_the_model() {
     }
 }
 
-#[test]
-fn room_is_shared_by_need() {
-    assert_eq!(share(100, 10, 20), (10, 20));
-    assert_eq!(share(100, 1000, 20), (80, 20));
-    assert_eq!(share(100, 20, 1000), (20, 80));
-    assert_eq!(share(100, 1000, 1000), (50, 50));
+#[tokio::test]
+async fn what_the_model_does_not_get_whole_is_in_a_file_that_is_named() {
+    let mut bench = bench(|config| config.turn.tool_result_bytes = ByteSize(1024));
+    let data = tempfile::tempdir().unwrap();
+    let config = Config {
+        turn: crate::config::Turn { tool_result_bytes: ByteSize(1024), ..Default::default() },
+        ..Default::default()
+    };
+    bench.tools = bench.tools.spooling(&config, Spool::new(data.path(), 1 << 18, 1 << 24));
+    for (command, whole) in [("seq 2000", true), ("seq 40000; seq 100000", false)] {
+        let output = bench.bash(command).await;
+        assert!(output.text.len() <= 1024, "{}", output.text.len());
+        let (_, rest) = output.text.split_once(" bytes cut; ").unwrap();
+        let (what, rest) = rest.split_once(" is in ").unwrap();
+        let (path, _) = rest.split_once(" ...]").unwrap();
+        assert_eq!(what, if whole { "all of it" } else { "its start" });
+        let kept = std::fs::read_to_string(path).unwrap();
+        assert!(kept.starts_with("1\n2\n3\n"));
+        assert_eq!(kept.ends_with("2000\n"), whole);
+    }
+    assert_eq!(bench.bash("seq 3").await.text, "1\n2\n3\n");
+    bench.context.state.end("test", Duration::ZERO).await;
+}
+
+#[tokio::test]
+async fn a_child_that_a_command_leaves_in_the_background_lives_until_the_session_ends() {
+    crate::process::adopt_orphans().unwrap();
+    let bench = bench(|_| {});
+    let output = bench.bash("sleep 600 > /dev/null 2>&1 & echo started").await;
+    assert_eq!(output.text, "started\n");
+    assert!(!bench.context.state.is_at_rest().await);
+    tokio::time::timeout(SOON, bench.context.state.end("test", Duration::from_secs(1))).await.unwrap();
+    assert!(bench.context.state.is_at_rest().await);
 }

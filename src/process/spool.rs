@@ -1,0 +1,203 @@
+//! The spool: files for output that is too long for memory, below `<data>/spool`.
+//!
+//! Each process has a directory of its own there, locked for life, so that several may share the data; one whose lock is
+//! free was left by a process that crashed, and is removed at start. Files are 0600 in 0700. All together they are
+//! bounded: the oldest make room for new ones. A session's files go with it.
+
+use std::collections::VecDeque;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::lock::{LockError, LockFile};
+use crate::event::SessionId;
+
+const LOCK: &str = "LOCK";
+
+/// A file of output, as the model is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spooled {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether all output is in it; else its start.
+    pub is_whole: bool,
+}
+
+/// The spool of this process. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Spool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    /// Of one file.
+    bytes_max: u64,
+    /// Of all files.
+    total_bytes_max: u64,
+    shelf: Mutex<Shelf>,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    home: Option<Home>,
+    /// Oldest first. Each is counted with all bytes that it may get.
+    files: VecDeque<(SessionId, PathBuf)>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Home {
+    path: PathBuf,
+    _lock: LockFile,
+}
+
+impl Spool {
+    /// A spool below a data directory, with at most so many bytes in one file and in all. Nothing is made yet.
+    pub fn new(data_dir: &Path, bytes_max: u64, total_bytes_max: u64) -> Self {
+        let root = data_dir.join("spool");
+        Self(Arc::new(Inner { root, bytes_max, total_bytes_max, shelf: Mutex::default() }))
+    }
+
+    /// Removes what processes that crashed have left. Blocks on the disk.
+    pub fn sweep(&self) {
+        let Ok(entries) = std::fs::read_dir(&self.0.root) else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            // Held: its process lives.
+            if LockFile::acquire(&path.join(LOCK)).is_ok() {
+                remove(&path, std::fs::remove_dir_all(&path));
+            }
+        }
+    }
+
+    /// A new file for a session's output, open for writing. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub(super) fn create(&self, session: &SessionId) -> io::Result<(PathBuf, File)> {
+        let mut shelf = self.lock();
+        if shelf.home.is_none() {
+            shelf.home = Some(self.move_in()?);
+        }
+        shelf.made += 1;
+        let name = format!("{}.out", shelf.made);
+        let Some(home) = &shelf.home else { return Err(io::Error::other("the spool has no home")) };
+        let path = home.path.join(name);
+        let files_max = (self.0.total_bytes_max / self.0.bytes_max).max(1);
+        while shelf.files.len() as u64 >= files_max {
+            let Some((_, oldest)) = shelf.files.pop_front() else { break };
+            remove(&oldest, std::fs::remove_file(&oldest));
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        shelf.files.push_back((session.clone(), path.clone()));
+        Ok((path, file))
+    }
+
+    /// Keeps output that is in memory and too long for the model. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the file can't be made or written.
+    pub fn keep(&self, session: &SessionId, output: &[u8]) -> io::Result<Spooled> {
+        let (path, mut file) = self.create(session)?;
+        let most = usize::try_from(self.0.bytes_max).unwrap_or(usize::MAX).min(output.len());
+        file.write_all(&output[..most])?;
+        Ok(Spooled { path, is_whole: most == output.len() })
+    }
+
+    /// Removes a session's files. Blocks on the disk.
+    pub fn forget(&self, session: &SessionId) {
+        let mut shelf = self.lock();
+        shelf.files.retain(|(owner, path)| {
+            if owner == session {
+                remove(path, std::fs::remove_file(path));
+            }
+            owner != session
+        });
+    }
+
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.0.bytes_max
+    }
+
+    fn move_in(&self) -> io::Result<Home> {
+        let path = self.0.root.join(uuid::Uuid::new_v4().simple().to_string());
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        let lock = LockFile::acquire(&path.join(LOCK)).map_err(|error| match error {
+            LockError::Io { source, .. } => source,
+            held @ LockError::Held { .. } => io::Error::other(held),
+        })?;
+        Ok(Home { path, _lock: lock })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let shelf = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(home) = &shelf.home {
+            remove(&home.path, std::fs::remove_dir_all(&home.path));
+        }
+    }
+}
+
+fn remove(path: &Path, removed: io::Result<()>) {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "a file of the spool could not be removed");
+        }
+        Ok(()) | Err(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn session(name: &str) -> SessionId {
+        SessionId::new(name).unwrap()
+    }
+
+    #[test]
+    fn files_are_private_bounded_and_go_with_their_session() {
+        let data = tempfile::tempdir().unwrap();
+        let spool = Spool::new(data.path(), 4, 1024);
+        let kept = spool.keep(&session("a"), b"123456").unwrap();
+        assert_eq!(std::fs::read(&kept.path).unwrap(), b"1234");
+        assert!(!kept.is_whole);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&kept.path), mode(kept.path.parent().unwrap())), (0o600, 0o700));
+        assert_eq!(mode(&data.path().join("spool")), 0o700);
+        let other = spool.keep(&session("b"), b"1").unwrap();
+        assert!(other.is_whole);
+        spool.forget(&session("a"));
+        assert!(!kept.path.exists() && other.path.exists());
+        drop(spool);
+        assert_eq!(std::fs::read_dir(data.path().join("spool")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_oldest_files_make_room() {
+        let data = tempfile::tempdir().unwrap();
+        let spool = Spool::new(data.path(), 10, 25);
+        let kept: Vec<_> = (0..3).map(|_| spool.keep(&session("a"), b"1").unwrap().path).collect();
+        assert_eq!(kept.iter().map(|path| path.exists()).collect::<Vec<_>>(), [false, true, true]);
+    }
+
+    #[test]
+    fn what_a_crash_left_is_swept_and_what_a_living_process_uses_is_not() {
+        let data = tempfile::tempdir().unwrap();
+        let living = Spool::new(data.path(), 10, 100);
+        let used = living.keep(&session("a"), b"1").unwrap().path;
+        let left = data.path().join("spool/dead");
+        std::fs::create_dir(&left).unwrap();
+        std::fs::write(left.join("1.out"), "x").unwrap();
+        Spool::new(data.path(), 10, 100).sweep();
+        assert!(used.exists() && !left.exists());
+    }
+}

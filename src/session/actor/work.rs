@@ -1,0 +1,89 @@
+//! What a session's tools keep running between turns: background jobs, and processes that commands have left. Both hold
+//! the session in memory, and end with it.
+
+use super::log::Journal;
+use super::{Actor, Leaving, Open};
+use crate::event::{EventBody, JobRegistered, JobSettled, JobStatus};
+use crate::session::CloseCause;
+use crate::turn::{FactEvent, now_ms};
+
+/// What of `shutdown.cancel_grace` they get to end by themselves; the rest is for killing them.
+const GRACE_SHARE: u32 = 2;
+
+impl Actor {
+    /// Leaves memory, unless something of the session's runs. One that nobody has prompted yet would be lost by that, so
+    /// it stays, too.
+    pub(super) async fn unload_if_at_rest(&mut self) {
+        if self.running.is_some() || !self.barriers.is_empty() {
+            return;
+        }
+        let rests = match &self.open {
+            Some(Open { journal: Journal::Unwritten { .. }, .. }) => return,
+            Some(open) if !open.state.jobs.is_empty() => false,
+            Some(open) => {
+                let tools = open.tools.clone();
+                tools.is_at_rest().await
+            }
+            None => true,
+        };
+        self.mailbox.hold(!rests);
+        if rests {
+            self.leaving = self.leaving.or(Some(Leaving::Unload));
+        }
+    }
+
+    /// A job came or went.
+    pub(super) fn jobs_changed(&self) {
+        self.mailbox.hold(self.open.as_ref().is_some_and(|open| !open.state.jobs.is_empty()));
+    }
+
+    /// Ends what still runs of a session that is closed, and logs how.
+    pub(super) async fn end_work(&mut self) {
+        let Some(Leaving::Close(cause)) = self.leaving else { return };
+        let Some((jobs, tools)) =
+            self.open.as_ref().map(|open| (open.state.jobs.clone(), open.tools.clone()))
+        else {
+            return;
+        };
+        let why = match cause {
+            CloseCause::Closed => "the session was closed",
+            CloseCause::ShuttingDown => "the daemon stopped",
+            CloseCause::Disposed => "the session was disposed of",
+            CloseCause::StorageFailed => "storage failed",
+        };
+        let grace = self.shared.config.borrow().shutdown.cancel_grace / GRACE_SHARE;
+        tools.end(why, grace).await;
+        let settled =
+            |job: &JobRegistered| tools.jobs().settled(&job.job_id).unwrap_or_else(|| killed(job, why));
+        let events: Vec<FactEvent> =
+            jobs.iter().map(|job| EventBody::JobSettled(settled(job)).into()).collect();
+        if cause != CloseCause::StorageFailed
+            && !events.is_empty()
+            && let Err(error) = self.append(events)
+        {
+            tracing::warn!(session = %self.id, %error, "the ends of background jobs could not be logged");
+        }
+        if let Some(spool) = self.shared.spool.clone() {
+            let id = self.id.clone();
+            if let Err(error) = tokio::task::spawn_blocking(move || spool.forget(&id)).await {
+                tracing::error!(session = %self.id, %error, "the session's spool could not be removed");
+            }
+        }
+    }
+}
+
+/// The end of a job that nobody has seen.
+pub(in crate::session) fn killed(job: &JobRegistered, why: &str) -> JobSettled {
+    let JobRegistered { job_id, owner, kind, label, started_at, tool_call } = job.clone();
+    JobSettled {
+        job_id,
+        owner,
+        kind,
+        label,
+        started_at,
+        tool_call,
+        finished_at: now_ms(),
+        status: JobStatus::Killed,
+        detail: Some(why.to_owned()),
+    }
+}
