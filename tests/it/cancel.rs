@@ -1,29 +1,10 @@
 //! Stopping a turn: what ends, what stays, and in which order one is told.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::model_server::chat;
+use crate::processes::{lives, pid_in};
 use crate::stage::{Stage, TRANSPORTS, events, leave, outline, prompt, text_of};
-
-/// Waits until a command of a tool has written its pid.
-async fn pid_in(path: &Path) -> u32 {
-    crate::support::within("the tool's pid", async {
-        loop {
-            if let Ok(pid) = std::fs::read_to_string(path).unwrap_or_default().trim().parse() {
-                return pid;
-            }
-            tokio::task::yield_now().await;
-        }
-    })
-    .await
-}
-
-fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
-}
 
 #[tokio::test]
 async fn a_cancel_is_answered_when_the_turn_has_settled_and_its_processes_are_gone() {

@@ -7,6 +7,7 @@
     reason = "a test that can't go on has failed, and says where"
 )]
 
+mod abuse;
 mod cancel;
 mod cli_daemon;
 mod cli_model;
@@ -22,12 +23,14 @@ mod framing;
 mod golden;
 mod initialize;
 mod interop;
+mod jobs;
 mod keys;
 mod lifecycle;
 mod mcp;
 mod model_server;
 mod models;
 mod overlap;
+mod processes;
 mod prompts;
 mod repository;
 mod search;
