@@ -84,8 +84,10 @@ pub enum Finish {
     Stop,
     /// The output limit was reached.
     Length,
-    /// The provider's filter stopped it.
+    /// The provider's filter stopped it, or it refused.
     ContentFilter,
+    /// It wants to be asked to go on from where it is.
+    Pause,
 }
 
 /// A whole answer; its blocks went to the sink.

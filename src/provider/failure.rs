@@ -224,6 +224,7 @@ impl Told {
             code_of_status(status, self)
         } else if has("invalid_request")
             || has("invalid_prompt")
+            || has("too_large")
             || has("not_found")
             || has("bad_request")
             || has("badrequest")

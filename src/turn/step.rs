@@ -74,7 +74,8 @@ impl Turn {
                 None => return self.interrupted(step, sink).await,
                 Some(Ok(completion)) => {
                     let blocks = sink.into_blocks();
-                    if !blocks.is_empty() {
+                    // Who was stopped may have said nothing, and would say nothing again.
+                    if !blocks.is_empty() || completion.finish != Finish::Stop {
                         return self.answered(step, blocks, completion).await;
                     }
                     (empty_answer(), None, false)
@@ -122,6 +123,7 @@ impl Turn {
         self.log_answer(step, message, completion.usage, false).await?;
         Ok(match completion.finish {
             Finish::Stop | Finish::Length | Finish::ContentFilter if !calls.is_empty() => Step::Calls(calls),
+            Finish::Pause => Step::Calls(calls),
             Finish::Stop => Step::Final(TurnEndReason::Completed),
             Finish::Length => Step::Final(TurnEndReason::MaxTokens),
             Finish::ContentFilter => Step::Final(TurnEndReason::Blocked),

@@ -177,7 +177,8 @@ impl<'e> MessagesParser<'e> {
         match reason {
             "max_tokens" | "model_context_window_exceeded" => Finish::Length,
             "refusal" => Finish::ContentFilter,
-            "end_turn" | "tool_use" | "stop_sequence" | "pause_turn" => Finish::Stop,
+            "pause_turn" => Finish::Pause,
+            "end_turn" | "tool_use" | "stop_sequence" => Finish::Stop,
             other => {
                 tracing::info!(
                     provider = self.blame.provider,

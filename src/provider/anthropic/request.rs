@@ -16,6 +16,8 @@ const MAX_TOKENS: u64 = 32_000;
 const BUDGETS: [(&str, u64); 3] = [("low", 4_096), ("medium", 10_240), ("max", 32_768)];
 const BUDGET: u64 = 16_384;
 const BUDGET_MIN: u64 = 1_024;
+/// Messages whose end is marked for the cache; with tools and instructions these are the four that the wire allows.
+const MARKED_MESSAGES: usize = 2;
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -38,6 +40,8 @@ struct Tool<'a> {
     name: &'a str,
     description: &'a str,
     input_schema: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
 }
 
 #[derive(Serialize)]
@@ -119,7 +123,9 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
         name: &tool.name,
         description: &tool.description,
         input_schema: &tool.parameters,
+        cache_control: None,
     });
+    let mut tools: Vec<_> = tools.collect();
     let mut system = Vec::new();
     let mut messages: Vec<Entry<'_>> = Vec::new();
     for message in &request.messages {
@@ -138,29 +144,59 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
             _other => messages.push(Entry { role, content: parts }),
         }
     }
-    let last = messages.last_mut().filter(|entry| entry.role == "user");
-    let last = last.and_then(|entry| entry.content.last_mut());
-    for part in [system.last_mut(), last].into_iter().flatten() {
-        part.cache_control = Some(EPHEMERAL);
-    }
+    mark(&mut tools, &mut system, &mut messages);
+    let is_off = is_off || (!abilities.adaptive_thinking && lacks_thoughts(&messages));
     serde_json::to_vec(&Body {
         model: &request.model,
         max_tokens,
         system,
-        tools: tools.collect(),
+        tools,
         messages,
         stream: true,
-        thinking: abilities.thinking.then(|| thinking(effort, is_off, max_tokens)),
+        thinking: abilities
+            .thinking
+            .then(|| thinking(effort, is_off, abilities.adaptive_thinking, max_tokens)),
         output_config: effort
             .filter(|_| abilities.reasoning_effort && !is_off)
             .map(|effort| OutputConfig { effort }),
     })
 }
 
-fn thinking(effort: Option<&str>, is_off: bool, max_tokens: u64) -> Thinking {
+/// Marks where a prefix ends that will come again: after the tools, the instructions, and the last two messages that are
+/// not the model's. The provider looks for the longest one that it knows only a few blocks before a mark, so the mark of the
+/// last request is kept.
+fn mark(tools: &mut [Tool<'_>], system: &mut [Part<'_>], messages: &mut [Entry<'_>]) {
+    if let Some(tool) = tools.last_mut() {
+        tool.cache_control = Some(EPHEMERAL);
+    }
+    if let Some(part) = system.last_mut() {
+        part.cache_control = Some(EPHEMERAL);
+    }
+    let asked = messages.iter_mut().rev().filter(|entry| entry.role == "user");
+    for part in asked.filter_map(|entry| entry.content.last_mut()).take(MARKED_MESSAGES) {
+        part.cache_control = Some(EPHEMERAL);
+    }
+}
+
+/// Whether the model is in the midst of calls that began without a signed thought, as another model's do: thinking can't
+/// be switched on before it is asked anew.
+fn lacks_thoughts(messages: &[Entry<'_>]) -> bool {
+    let is_result = |part: &Part<'_>| matches!(part.content, Content::ToolResult { .. });
+    let is_thought =
+        |part: &Part<'_>| matches!(part.content, Content::Thinking { .. } | Content::RedactedThinking { .. });
+    let asked = |entry: &Entry<'_>| entry.role == "user" && !entry.content.iter().any(is_result);
+    let start = messages.iter().rposition(asked).map_or(0, |at| at + 1);
+    let first = messages[start..].iter().find(|entry| entry.role == "assistant");
+    first.is_some_and(|entry| !entry.content.first().is_some_and(is_thought))
+}
+
+fn thinking(effort: Option<&str>, is_off: bool, is_adaptive: bool, max_tokens: u64) -> Thinking {
     // A budget below the least one is no budget.
     if is_off || max_tokens <= BUDGET_MIN {
         return Thinking { r#type: "disabled", budget_tokens: None };
+    }
+    if is_adaptive {
+        return Thinking { r#type: "adaptive", budget_tokens: None };
     }
     let wanted = BUDGETS.iter().find(|(name, _)| Some(*name) == effort).map_or(BUDGET, |(_, budget)| *budget);
     Thinking { r#type: "enabled", budget_tokens: Some(wanted.min(max_tokens - 1).max(BUDGET_MIN)) }

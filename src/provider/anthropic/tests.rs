@@ -179,12 +179,18 @@ fn results_and_prompts_that_follow_each_other_are_one_message() {
     let expected = [
         r#"{"model":"m","max_tokens":100,"#.to_owned(),
         format!(r#""system":[{{"type":"text","text":"be good"{cache}}}],"#),
-        r#""tools":[{"name":"x","description":"d","input_schema":{"type":"object"}}],"#.to_owned(),
-        r#""messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"text","text":"today"}]},"#.to_owned(),
-        r#"{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"x","input":{ "n":1.0 }},"#.to_owned(),
-        r#"{"type":"tool_use","id":"functions_b_1","name":"x","input":{"invalid_arguments":"{\"cut"}}]},"#.to_owned(),
-        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"(no output)"},"#.to_owned(),
-        r#"{"type":"tool_result","tool_use_id":"functions_b_1","content":"Error: no JSON","is_error":true},"#.to_owned(),
+        format!(r#""tools":[{{"name":"x","description":"d","input_schema":{{"type":"object"}}{cache}}}],"#),
+        format!(
+            r#""messages":[{{"role":"user","content":[{{"type":"text","text":"hi"}},{{"type":"text","text":"today"{cache}}}]}},"#
+        ),
+        r#"{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"x","input":{ "n":1.0 }},"#
+            .to_owned(),
+        r#"{"type":"tool_use","id":"functions_b_1","name":"x","input":{"invalid_arguments":"{\"cut"}}]},"#
+            .to_owned(),
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"(no output)"},"#
+            .to_owned(),
+        r#"{"type":"tool_result","tool_use_id":"functions_b_1","content":"Error: no JSON","is_error":true},"#
+            .to_owned(),
         format!(r#"{{"type":"text","text":"go on"{cache}}}]}}],"stream":true}}"#),
     ];
     assert_eq!(body, expected.concat());
@@ -223,6 +229,63 @@ fn thinking_is_asked_for_where_the_model_takes_it() {
     let off = body(Some("off"), None);
     assert_eq!(off["thinking"], serde_json::json!({"type":"disabled"}));
     assert!(off.get("output_config").is_none());
+    request.abilities.adaptive_thinking = true;
+    request.max_tokens = None;
+    let adaptive: serde_json::Value = serde_json::from_slice(&request::body(&request, "p").unwrap()).unwrap();
+    assert_eq!(adaptive["thinking"], serde_json::json!({"type":"disabled"}));
+    request.reasoning_effort = Some("max".to_owned());
+    let adaptive: serde_json::Value = serde_json::from_slice(&request::body(&request, "p").unwrap()).unwrap();
+    assert_eq!(adaptive["thinking"], serde_json::json!({"type":"adaptive"}));
+    assert_eq!(adaptive["output_config"], serde_json::json!({"effort":"max"}));
+}
+
+/// A session whose model was changed while calls were running was refused: "expected `thinking`, but found `tool_use`".
+#[test]
+fn thinking_waits_for_the_next_prompt_after_calls_that_began_without_it() {
+    let state = r#"{"kind":"anthropic","version":1,"blocks":[{"type":"thinking","signature":"s"},{"type":"tool_use"}]}"#;
+    let others = || answered(None, vec![a_call("a", "x", "{}")]);
+    let ours =
+        || answered(Some(state), vec![Block::Reasoning { text: "hm".to_owned() }, a_call("a", "x", "{}")]);
+    let later = || answered(None, vec![a_call("b", "x", "{}")]);
+    let done = |call: &str| result(call, "x", false);
+    for (messages, expected) in [
+        (vec![prompt("hi"), others(), done("a")], "disabled"),
+        (vec![prompt("hi"), others(), done("a"), prompt("and?")], "disabled"),
+        (vec![prompt("hi"), ours(), done("a")], "enabled"),
+        (vec![prompt("hi"), ours(), done("a"), later(), done("b")], "enabled"),
+        (
+            vec![prompt("hi"), others(), done("a"), answered(None, vec![Block::text("a")]), prompt("go")],
+            "enabled",
+        ),
+    ] {
+        let mut request = request(messages);
+        request.max_tokens = None;
+        request.abilities.thinking = true;
+        let body: serde_json::Value = serde_json::from_slice(&request::body(&request, "p").unwrap()).unwrap();
+        assert_eq!(body["thinking"]["type"], expected, "{body}");
+    }
+}
+
+#[test]
+fn the_marks_of_the_cache_are_four_at_most_and_move_with_the_conversation() {
+    let turn = |n: u32| [prompt(&n.to_string()), answered(None, vec![Block::text("a")])];
+    let mut request = request(
+        [message(Role::System, SourceKind::SystemPrompt, "s")]
+            .into_iter()
+            .chain((0..3).flat_map(turn))
+            .collect(),
+    );
+    request.messages.push(Arc::new(prompt("3")));
+    request.tools = Arc::new([ToolSpec {
+        name: "x".to_owned(),
+        description: "d".to_owned(),
+        parameters: serde_json::from_str("{}").unwrap(),
+    }]);
+    let body = String::from_utf8(request::body(&request, "p").unwrap()).unwrap();
+    assert_eq!(body.matches("cache_control").count(), 4, "{body}");
+    for marked in [r#""text":"2","cache_control""#, r#""text":"3","cache_control""#] {
+        assert!(body.contains(marked), "{body}");
+    }
 }
 
 #[tokio::test]
@@ -232,6 +295,7 @@ async fn stop_reasons_that_matter_are_told() {
         ("max_tokens", Finish::Length),
         ("model_context_window_exceeded", Finish::Length),
         ("refusal", Finish::ContentFilter),
+        ("pause_turn", Finish::Pause),
         ("whatever", Finish::Stop),
     ] {
         let text = anthropic::block_start(0, r#"{"type":"text","text":"a"}"#);
