@@ -173,6 +173,8 @@ table! {
         reasoning_effort: bool = false,
         /// Takes `stream_options.include_usage`.
         stream_usage: bool = true,
+        /// `chat`: calls the output limit `max_completion_tokens`, as OpenAI's newer models do.
+        max_completion_tokens: bool = false,
         /// Takes `parallel_tool_calls`.
         parallel_tool_calls: bool = false,
         /// Takes images.

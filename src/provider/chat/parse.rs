@@ -41,6 +41,8 @@ pub(super) struct ChatParser<'e> {
     finish: Option<Finish>,
     /// An empty finish reason came; it counts when `[DONE]` follows.
     weak_finish: bool,
+    /// The text is a refusal.
+    refused: bool,
     usage: String,
     reasoning_name: Option<&'static str>,
     details: String,
@@ -58,6 +60,7 @@ impl<'e> ChatParser<'e> {
             calls: Calls::default(),
             finish: None,
             weak_finish: false,
+            refused: false,
             usage: String::new(),
             reasoning_name: None,
             details: String::new(),
@@ -100,6 +103,10 @@ impl<'e> ChatParser<'e> {
             self.details(details.get());
         }
         if let Some(raw) = delta.content.filter(|raw| raw.get() != "\"\"") {
+            self.content(raw, out)?;
+        }
+        if let Some(raw) = delta.refusal.filter(|raw| raw.get() != "\"\"") {
+            self.refused = true;
             self.content(raw, out)?;
         }
         for call in delta.tool_calls.into_iter().flatten() {
@@ -277,6 +284,7 @@ impl Parser for ChatParser<'_> {
             return Err(self.blame.fail(FailureCode::EmptyResponse, Retry::Backoff, what));
         }
         self.tell_of_leaked_call();
+        let finish = if self.refused && finish == Finish::Stop { Finish::ContentFilter } else { finish };
         let usage = if self.usage.is_empty() { None } else { wire::usage(&self.usage) };
         Ok(Completion { finish, usage, replay_state: self.replay_state() })
     }

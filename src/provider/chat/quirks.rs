@@ -173,6 +173,13 @@ async fn finish_reasons_that_matter_are_told() {
 }
 
 #[tokio::test]
+async fn a_refusal_is_text_that_blocks() {
+    let delta = chat::delta(r#"{"content":null,"refusal":"I won't"}"#);
+    let (done, blocks) = answer_to(&[delta, chat::finish("stop")]).await;
+    assert_eq!((blocks, done.unwrap().finish), (vec![Block::text("I won't")], Finish::ContentFilter));
+}
+
+#[tokio::test]
 async fn reasoning_is_read_under_every_name_and_kept_under_the_one_received() {
     for (delta, state) in [
         (r#"{"reasoning_content":"hm"}"#, r#"{"kind":"chat","version":1,"reasoning":"reasoning_content"}"#),

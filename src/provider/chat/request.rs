@@ -24,6 +24,8 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     max_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     thinking: Option<Thinking>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_effort: Option<&'a str>,
@@ -101,6 +103,7 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
     let tools: Vec<_> =
         if abilities.tools { request.tools.iter().map(function).collect() } else { Vec::new() };
     let messages = request.messages.iter();
+    let max_tokens = request.max_tokens.or(abilities.max_output);
     serde_json::to_vec(&Body {
         model: &request.model,
         parallel_tool_calls: (abilities.parallel_tool_calls && !tools.is_empty()).then_some(true),
@@ -108,7 +111,8 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
         messages: messages.filter_map(|message| entry(message, provider, abilities.thinking)).collect(),
         stream: true,
         stream_options: abilities.stream_usage.then_some(StreamOptions { include_usage: true }),
-        max_tokens: request.max_tokens.or(abilities.max_output),
+        max_tokens: max_tokens.filter(|_| !abilities.max_completion_tokens),
+        max_completion_tokens: max_tokens.filter(|_| abilities.max_completion_tokens),
         thinking: abilities
             .thinking
             .then_some(Thinking { r#type: if is_off { "disabled" } else { "enabled" } }),

@@ -187,6 +187,11 @@ fn what_a_server_does_not_take_is_not_sent() {
             r#"{{"model":"m",{tools},{messages},"stream_options":{{"include_usage":true}},"max_tokens":9,"thinking":{{"type":"enabled"}},"reasoning_effort":"max","parallel_tool_calls":true}}"#
         )
     );
+    request.abilities.max_completion_tokens = true;
+    assert!(
+        body(&request).contains(r#""max_completion_tokens":9,"#)
+            && !body(&request).contains("\"max_tokens\"")
+    );
     request.abilities.tools = false;
     request.reasoning_effort = Some("off".to_owned());
     assert!(!body(&request).contains("tool") && body(&request).contains(r#""thinking":{"type":"disabled"}"#));

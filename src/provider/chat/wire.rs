@@ -36,6 +36,9 @@ pub(super) struct Choice<'a> {
 pub(super) struct Delta<'a> {
     #[serde(borrow)]
     pub(super) content: Option<&'a RawValue>,
+    /// OpenAI's: why the model won't.
+    #[serde(borrow)]
+    pub(super) refusal: Option<&'a RawValue>,
     /// The name of DeepSeek, SGLang, llama.cpp, LM Studio, vLLM up to 0.16.
     #[serde(borrow)]
     pub(super) reasoning_content: Option<&'a RawValue>,
