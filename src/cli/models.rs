@@ -91,13 +91,15 @@ fn text(models: &ModelsResult, checks: Option<&[Check]>, has_header: bool) -> St
     table.text()
 }
 
-/// A provider's models: those configured, and the default one if it is not among them; `any` when there are none.
+/// A provider's models: those configured, and its default one if it is not among them; `any` when there are none.
 fn rows<'a>(models: &'a ModelsResult, route: &'a RouteModels) -> Vec<(&'a str, Option<&'a ModelInfo>)> {
     let mut rows: Vec<(&str, Option<&ModelInfo>)> =
         route.models.iter().map(|model| (model.model.as_str(), Some(model))).collect();
-    let default = &models.default_route;
-    if default.provider == route.provider && rows.iter().all(|(name, _)| *name != default.model) {
-        rows.push((&default.model, None));
+    let general = &models.default_route;
+    let general = (general.provider == route.provider).then_some(general.model.as_str());
+    let default = general.or(route.default_model.as_deref());
+    if let Some(default) = default.filter(|default| rows.iter().all(|(name, _)| name != default)) {
+        rows.push((default, None));
     }
     if rows.is_empty() {
         rows.push((ANY, None));

@@ -25,6 +25,7 @@ fn route(route: Route) -> RouteModels {
         provider: route.provider,
         ready: route.ready,
         models: route.models.into_iter().map(model).collect(),
+        default_model: route.default_model,
     }
 }
 

@@ -28,6 +28,9 @@ pub struct RouteModels {
     pub ready: bool,
     /// Its models; others are sent as named.
     pub models: Vec<ModelInfo>,
+    /// The one that is asked when none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_model: Option<String>,
 }
 
 /// A configured model.

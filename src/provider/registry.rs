@@ -37,6 +37,8 @@ pub struct Route {
     pub ready: bool,
     /// Its configured models.
     pub models: Vec<Model>,
+    /// The one that is asked when a client names none.
+    pub default_model: Option<String>,
 }
 
 /// Why a route can't be used.
@@ -248,6 +250,7 @@ impl Providers {
             models: (entry.config.models.iter())
                 .map(|(name, abilities)| Model { name: name.clone(), abilities: abilities.clone() })
                 .collect(),
+            default_model: entry.default_model.clone(),
         };
         self.table.entries.iter().map(route).collect()
     }

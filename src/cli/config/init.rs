@@ -102,6 +102,12 @@ fn provider_table(provider: &str, args: &InitArgs) -> Result<String, Failure> {
         ))
         .with_help(format!("dshd config init --provider {provider} --base-url http://127.0.0.1:11434/v1")));
     }
+    if args.model.is_none() && Config::default().model_of(provider).is_none() {
+        return Err(Failure::usage(format!(
+            "nobody knows which model provider {provider} has, so one must be said"
+        ))
+        .with_help(format!("add --model MODEL; dshd config init --provider {provider} --model …")));
+    }
     let mut table = toml_edit::Table::new();
     if !built_in {
         table.insert("kind", toml_edit::value("chat"));
@@ -168,6 +174,13 @@ mod tests {
     fn a_provider_that_is_not_built_in_needs_its_place() {
         let failure = compose(&args(Some("local"), None, None)).unwrap_err();
         assert_eq!(failure.code, exit::USAGE);
-        assert!(compose(&args(Some("openai"), None, None)).is_ok());
+        assert!(compose(&args(Some("openai"), None, Some("m"))).is_ok());
+    }
+
+    #[test]
+    fn a_provider_whose_model_nobody_knows_needs_one_named() {
+        let failure = compose(&args(Some("openai"), None, None)).unwrap_err();
+        assert_eq!(failure.code, exit::USAGE);
+        assert!(compose(&args(Some("deepseek-official"), None, None)).is_ok());
     }
 }
