@@ -87,6 +87,26 @@ enum Told {
     Reset,
 }
 
+/// A wire, for tests that hold on each.
+#[derive(Debug)]
+pub struct Wire {
+    /// The provider's `kind`.
+    pub kind: &'static str,
+    /// The member of a request that holds the conversation.
+    pub history: &'static str,
+    /// A whole answer of text.
+    pub reply: fn(&[&str]) -> Reply,
+    /// A whole answer that calls tools: id, name, arguments.
+    pub calls: fn(&[(&str, &str, &str)]) -> Reply,
+}
+
+/// All of them.
+pub const WIRES: [Wire; 3] = [
+    Wire { kind: "chat", history: "messages", reply: chat::reply, calls: chat::calls },
+    Wire { kind: "anthropic", history: "messages", reply: anthropic::reply, calls: anthropic::calls },
+    Wire { kind: "responses", history: "input", reply: responses::reply, calls: responses::calls },
+];
+
 /// What a request gets.
 #[derive(Debug, Default)]
 pub struct Reply {

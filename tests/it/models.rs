@@ -1,8 +1,14 @@
 //! What model servers do, right and wrong, and what becomes of the turn: each through a real HTTP socket whose bytes the
 //! test owns.
 
+mod access;
 mod calls;
 mod faults;
+mod front;
+mod prefix;
+mod queue;
+mod quirks;
+mod routes;
 mod stream;
 
 use serde_json::{Value, json};

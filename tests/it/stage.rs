@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::model_server::{ModelServer, Reply, chat};
+use crate::model_server::{ModelServer, Reply, Wire, chat};
 use crate::support::{Daemon, Home, Peer};
 
 /// A way to the daemon.
@@ -49,12 +49,21 @@ impl Stage {
 
     /// With keys of the model's provider and more tables.
     pub(crate) async fn build(transport: Transport, provider: &str, tables: &str) -> Self {
+        Self::set_up(transport, "chat", provider, tables).await
+    }
+
+    /// With a model that speaks this wire, keys of its provider and more tables, over the Unix socket.
+    pub(crate) async fn speaking(wire: &Wire, provider: &str, tables: &str) -> Self {
+        Self::set_up(Transport::Unix, wire.kind, provider, tables).await
+    }
+
+    async fn set_up(transport: Transport, kind: &str, provider: &str, tables: &str) -> Self {
         let model = ModelServer::start().await;
         let home = Home::new();
         let key = home.path("model.key");
         home.configure(&format!(
             "default_provider = \"fake\"\ndefault_model = \"m\"\n\
-             [providers.fake]\nkind = \"chat\"\nbase_url = \"{}\"\napi_key_file = \"{}\"\nretry_base = \"5ms\"\n\
+             [providers.fake]\nkind = \"{kind}\"\nbase_url = \"{}\"\napi_key_file = \"{}\"\nretry_base = \"5ms\"\n\
              {provider}\n{tables}\n",
             model.url(),
             key.display(),
