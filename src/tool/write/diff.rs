@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use similar::udiff::UnifiedDiffHunk;
 use similar::{ChangeTag, TextDiff};
 
 use crate::tool::observed::{Note, Stamp};
@@ -14,6 +15,8 @@ const CONTEXT_LINES: usize = 3;
 const SEARCH_TIME_MAX: Duration = Duration::from_millis(500);
 /// What of an event the changed places may take, and the unified diff as much again: JSON writes some bytes as six.
 const EVENT_SHARE: usize = 16;
+
+type Hunk<'a> = UnifiedDiffHunk<'a, 'a, 'a, str>;
 
 /// Facts of a changed file for viewers.
 #[derive(Debug, Serialize)]
@@ -60,36 +63,21 @@ impl Meta {
     }
 
     fn compare(&mut self, old: Option<&str>, new: &str, room: usize) {
-        let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_lines(old.unwrap_or_default(), new);
+        let window = Window::of(old.unwrap_or_default(), new);
+        let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_lines(window.old, window.new);
         let before = if old.is_some() { &self.path } else { "/dev/null" };
         let mut unified = format!("--- {before}\n+++ {}\n", self.path);
         let mut used = 0;
         for hunk in diff.unified_diff().context_radius(CONTEXT_LINES).iter_hunks() {
-            let mut change =
-                Change { path: self.path.clone(), old_text: String::new(), new_text: String::new() };
-            for line in hunk.iter_changes() {
-                if line.tag() != ChangeTag::Insert {
-                    change.old_text.push_str(line.value());
-                }
-                if line.tag() != ChangeTag::Delete {
-                    change.new_text.push_str(line.value());
-                }
-                // A place that is too large anyhow is not gathered to its end.
-                if used + change.old_text.len() + change.new_text.len() > room {
-                    break;
-                }
-            }
-            let bytes = change.path.len() + change.old_text.len() + change.new_text.len();
-            if used + bytes > room {
+            let Some((change, shown)) = self.place(&hunk, window.lines_before, room - used) else {
                 self.truncated = true;
                 break;
-            }
-            let shown = hunk.to_string();
+            };
             if unified.len() + shown.len() > room {
                 self.truncated = true;
                 break;
             }
-            used += bytes;
+            used += change.bytes();
             unified.push_str(&shown);
             self.diffs.push(change);
         }
@@ -97,10 +85,95 @@ impl Meta {
             self.unified = unified;
         }
     }
+
+    /// One changed place, and its part of the unified diff; none when it needs more than `room` bytes.
+    fn place(&self, hunk: &Hunk<'_>, lines_before: usize, room: usize) -> Option<(Change, String)> {
+        let mut change = Change { path: self.path.clone(), old_text: String::new(), new_text: String::new() };
+        let mut lines = String::new();
+        let (mut old_lines, mut new_lines) = (0, 0);
+        for line in hunk.iter_changes() {
+            let sign = match line.tag() {
+                ChangeTag::Equal => ' ',
+                ChangeTag::Delete => '-',
+                ChangeTag::Insert => '+',
+            };
+            if line.tag() != ChangeTag::Insert {
+                change.old_text.push_str(line.value());
+                old_lines += 1;
+            }
+            if line.tag() != ChangeTag::Delete {
+                change.new_text.push_str(line.value());
+                new_lines += 1;
+            }
+            // A place that is too large is not gathered to its end.
+            if change.bytes() > room {
+                return None;
+            }
+            lines.push(sign);
+            lines.push_str(line.value());
+            if !line.value().ends_with('\n') {
+                lines.push_str("\n\\ No newline at end of file\n");
+            }
+        }
+        let first = hunk.ops().first()?;
+        let range = |start: usize, count: usize| match count {
+            0 => format!("{},0", lines_before + start),
+            1 => (lines_before + start + 1).to_string(),
+            count => format!("{},{count}", lines_before + start + 1),
+        };
+        let old_range = range(first.old_range().start, old_lines);
+        let new_range = range(first.new_range().start, new_lines);
+        Some((change, format!("@@ -{old_range} +{new_range} @@\n{lines}")))
+    }
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        self.path.len() + self.old_text.len() + self.new_text.len()
+    }
+}
+
+/// The part of two texts that differs, with the lines around it: only that is searched for changes, so that a small edit
+/// of a large file costs little.
+#[derive(Debug, PartialEq, Eq)]
+struct Window<'a> {
+    old: &'a str,
+    new: &'a str,
+    /// Lines of both texts before it.
+    lines_before: usize,
+}
+
+impl<'a> Window<'a> {
+    fn of(old: &'a str, new: &'a str) -> Self {
+        let same = old.bytes().zip(new.bytes()).take_while(|(old, new)| old == new).count();
+        let start = lines_back(&old.as_bytes()[..same]);
+        let (old_rest, new_rest) = (&old.as_bytes()[same..], &new.as_bytes()[same..]);
+        let same_end =
+            old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(|(old, new)| old == new).count();
+        let end = lines_on(&old_rest[old_rest.len() - same_end..]);
+        let left_out = same_end - end;
+        Self {
+            old: &old[start..old.len() - left_out],
+            new: &new[start..new.len() - left_out],
+            lines_before: memchr::memchr_iter(b'\n', &old.as_bytes()[..start]).count(),
+        }
+    }
+}
+
+/// Where the lines of context begin at the end of this text, the line that it ends in not counted.
+fn lines_back(text: &[u8]) -> usize {
+    memchr::memrchr_iter(b'\n', text).nth(CONTEXT_LINES).map_or(0, |newline| newline + 1)
+}
+
+/// Where the lines of context end at the start of this text, the line that it begins in not counted.
+fn lines_on(text: &[u8]) -> usize {
+    memchr::memchr_iter(b'\n', text).nth(CONTEXT_LINES).map_or(text.len(), |newline| newline + 1)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn compare(old: Option<&str>, new: &str, room: usize) -> Meta {
@@ -147,6 +220,50 @@ mod tests {
         assert!(meta.unified.len() <= 100);
         let meta = compare(None, &"x".repeat(200), 100);
         assert_eq!((meta.diffs.len(), meta.truncated, meta.unified.as_str()), (0, true, ""));
+    }
+
+    #[test]
+    fn only_the_part_that_differs_is_searched() {
+        let old: String = (1..=1000).map(|n| format!("{n}\n")).collect();
+        let new = old.replace("500\n", "five hundred\n");
+        let window = Window::of(&old, &new);
+        assert_eq!(window.lines_before, 496);
+        assert_eq!(window.old, "497\n498\n499\n500\n501\n502\n503\n");
+        assert_eq!(window.new, "497\n498\n499\nfive hundred\n501\n502\n503\n");
+        assert_eq!(Window::of("那a", "那b"), Window { old: "那a", new: "那b", lines_before: 0 });
+        assert_eq!(Window::of("a\n", "a\n").old, "a\n");
+    }
+
+    proptest! {
+        #[test]
+        fn the_unified_diff_is_that_of_the_whole_texts(old in "([ab那\r]{0,2}\n){0,14}[ab]?", new in "([ab那\r]{0,2}\n){0,14}[ab]?", both in "([xy]\n){0,9}") {
+            for (old, new) in [(format!("{both}{old}"), format!("{both}{new}")), (format!("{both}{old}\n{both}"), format!("{both}{new}\n{both}"))] {
+                let meta = compare(Some(&old), &new, 1 << 20);
+                // What it says is a way from one text to the other: each place stands in the text, and replacing them all
+                // gives the new one.
+                let (mut rest, mut made) = (old.as_str(), String::new());
+                let mut line = 0;
+                for header in meta.unified.lines().filter(|line| line.starts_with("@@ -")) {
+                    let (old_range, _) = header[4..].split_once(" +").unwrap();
+                    let (start, count) = old_range.split_once(',').unwrap_or((old_range, "1"));
+                    let (start, count): (usize, usize) = (start.parse().unwrap(), count.parse().unwrap());
+                    let first = if count == 0 { start } else { start - 1 };
+                    while line < first {
+                        let end = rest.find('\n').unwrap() + 1;
+                        made.push_str(&rest[..end]);
+                        rest = &rest[end..];
+                        line += 1;
+                    }
+                    let change = &meta.diffs[meta.unified[..meta.unified.find(header).unwrap()].matches("\n@@ -").count()];
+                    prop_assert!(rest.starts_with(&change.old_text) && change.old_text != change.new_text);
+                    rest = &rest[change.old_text.len()..];
+                    made.push_str(&change.new_text);
+                    line += count;
+                }
+                made.push_str(rest);
+                prop_assert_eq!(made, new);
+            }
+        }
     }
 
     #[test]
