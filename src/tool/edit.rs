@@ -121,7 +121,7 @@ fn edit(job: &Job, arguments: &Arguments) -> Result<ToolOutput, NoEdit> {
     let content = format!("{mark}{edited}");
     let stamp = job.commit(&place, &target, &content)?;
     let mut text = format!("The file {} has been updated successfully.", place.shown.display());
-    job.note_other_names(old, &mut text);
+    old.note_other_names(&mut text);
     let meta = Meta::of(&place, Some(&old.text), &content, &stamp, job.event_bytes());
     Ok(ToolOutput::ok(text).with_meta(&meta))
 }

@@ -102,7 +102,7 @@ fn write(job: &Job, arguments: &Arguments) -> Result<ToolOutput, FileError> {
     let mut text =
         format!("<path>{}</path>\n<type>file</type>\n<content>\n{done}\n</content>", place.shown.display());
     if let Some(old) = old {
-        job.note_other_names(old, &mut text);
+        old.note_other_names(&mut text);
     }
     let before = old.map(|old| old.text.as_str());
     let meta = Meta::of(&place, before, &content, &stamp, job.event_bytes());
@@ -195,17 +195,6 @@ impl Job {
         let stamp = commit::commit(target, content.as_bytes(), &self.cancel)?;
         self.state.observed.note(place.real.clone(), stamp);
         Ok(stamp)
-    }
-
-    /// The file has taken the place of one that other names still lead to.
-    pub(super) fn note_other_names(&self, old: &Old, text: &mut String) {
-        use std::fmt::Write as _;
-        let count = old.other_names();
-        if count > 0 {
-            let names = if count == 1 { "1 other name".to_owned() } else { format!("{count} other names") };
-            // Writing to a string can't fail.
-            let _ = write!(text, "\n({names} of the file (hard links) still lead to the old content.)");
-        }
     }
 }
 

@@ -85,9 +85,15 @@ impl Old {
         Ok(Some(Self { file, stat, text, stamp }))
     }
 
-    /// Other names that the file has.
-    pub(in crate::tool) fn other_names(&self) -> u64 {
-        self.stat.st_nlink.saturating_sub(1)
+    /// Tells of the file's other names: they still lead to it when another has taken its place.
+    pub(in crate::tool) fn note_other_names(&self, text: &mut String) {
+        use std::fmt::Write as _;
+        let count = self.stat.st_nlink.saturating_sub(1);
+        if count > 0 {
+            let names = if count == 1 { "1 other name".to_owned() } else { format!("{count} other names") };
+            // Writing to a string can't fail.
+            let _ = write!(text, "\n({names} of the file (hard links) still lead to the old content.)");
+        }
     }
 }
 
