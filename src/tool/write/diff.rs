@@ -186,9 +186,14 @@ mod tests {
         Change { path: "/w/f".to_owned(), old_text: old.to_owned(), new_text: new.to_owned() }
     }
 
+    fn numbers(last: u32) -> String {
+        let lines: Vec<_> = (1..=last).map(|n| n.to_string() + "\n").collect();
+        lines.concat()
+    }
+
     #[test]
     fn a_change_is_shown_with_the_lines_around_it() {
-        let old: String = (1..=20).map(|n| format!("{n}\n")).collect();
+        let old = numbers(20);
         let meta = compare(Some(&old), &old.replace("10\n", "ten\n"), 4096);
         assert_eq!(meta.diffs, [change("7\n8\n9\n10\n11\n12\n13\n", "7\n8\n9\nten\n11\n12\n13\n")]);
         assert_eq!(
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn changed_places_that_do_not_fit_are_left_out_and_that_is_told() {
-        let old: String = (1..=100).map(|n| format!("{n}\n")).collect();
+        let old = numbers(100);
         let new = old.replace("10\n", "ten\n").replace("90\n", "ninety\n");
         let meta = compare(Some(&old), &new, 100);
         assert_eq!((meta.diffs.len(), meta.truncated), (1, true));
@@ -224,7 +229,7 @@ mod tests {
 
     #[test]
     fn only_the_part_that_differs_is_searched() {
-        let old: String = (1..=1000).map(|n| format!("{n}\n")).collect();
+        let old = numbers(1000);
         let new = old.replace("500\n", "five hundred\n");
         let window = Window::of(&old, &new);
         assert_eq!(window.lines_before, 496);
