@@ -256,6 +256,10 @@ table! {
         event_bytes: ByteSize = ByteSize(MIB),
         /// One message of a model.
         message_bytes: ByteSize = ByteSize(16 * MIB),
+        /// One picture of a prompt or a tool.
+        image_bytes: ByteSize = ByteSize(5 * MIB),
+        /// Pictures that one request to a model carries; older ones are left out.
+        request_image_bytes: ByteSize = ByteSize(20 * MIB),
     }
 
     /// Stopping.

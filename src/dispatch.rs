@@ -62,6 +62,7 @@ fn serve(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) -> Res
         Method::Read => with(params, |params| handler::read::start(caller, &params)),
         Method::List => with(params, |params| handler::list::start(caller, params)),
         Method::Queue => with(params, |params| handler::queue::start(caller, &params)),
+        Method::Blob => with(params, |params| handler::blob::start(caller, &params)),
         Method::Wait => with(params, |params| handler::wait::start(caller, &params)),
         Method::Close => with(params, |params| handler::close::start(caller, &params)),
         Method::GetDirectory => with(params, |params| handler::directory::get(caller, &params)),

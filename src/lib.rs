@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod event;
 pub mod expectation;
 pub mod handler;
+pub mod image;
 pub mod listener;
 pub mod mcp;
 pub mod process;

@@ -27,8 +27,8 @@ pub use self::server::{
     RouteModels, SessionState, StatusResult,
 };
 pub use self::session::{
-    CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult, DirectoryParams, DirectoryResult,
-    ListParams, ListResult, ListedSession, PositionResult, PromptParams, QueueResult, QueuedPrompt,
-    ReadParams, ReadResult, Receipt, SessionParams, SetDirectoryParams, SettledPrompt, SettledStatus,
-    SubscribeParams, SubscribeResult, WaitParams,
+    BlobParams, BlobResult, CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult,
+    DirectoryParams, DirectoryResult, ListParams, ListResult, ListedSession, PositionResult, PromptParams,
+    QueueResult, QueuedPrompt, ReadParams, ReadResult, Receipt, SessionParams, SetDirectoryParams,
+    SettledPrompt, SettledStatus, SubscribeParams, SubscribeResult, WaitParams,
 };

@@ -6,6 +6,7 @@ mod blocks;
 mod chat;
 mod failure;
 mod http;
+mod images;
 mod json;
 pub mod registry;
 mod responses;
@@ -24,6 +25,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::images::Images;
+
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
@@ -39,6 +42,8 @@ pub struct ModelRequest {
     pub abilities: ModelConfig,
     /// The conversation: a system message first when there is one, volatile facts last.
     pub messages: Vec<Arc<Message>>,
+    /// The pictures that the messages name, as far as they go along.
+    pub images: Images,
     /// The tools offered, in stable order.
     pub tools: Arc<[ToolSpec]>,
     /// Output limit in tokens.

@@ -9,9 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::event::{Block, Epoch, Message, MessageId, PermissionMode, Seq, SessionId, TurnEndReason};
+use crate::store::BlobId;
 
 mod actor;
 mod decide;
@@ -62,6 +64,8 @@ pub enum WhenBusy {
 pub struct PromptRequest {
     /// What it says.
     pub content: Vec<Block>,
+    /// The pictures that it names, kept before it is logged.
+    pub pictures: Vec<(BlobId, Bytes)>,
     /// What to do while busy.
     pub when_busy: WhenBusy,
     /// The same key again gets the first outcome and starts nothing.
@@ -239,6 +243,17 @@ pub enum SessionError {
     PromptTooLarge {
         /// `limits.event_bytes`.
         max: u64,
+    },
+    /// A prompt has pictures, and the session's model takes none.
+    #[error(
+        "the model {provider}/{model} takes no images; if it does, set images = true in \
+         [providers.{provider}.models.{model:?}]"
+    )]
+    TakesNoImages {
+        /// The route's provider.
+        provider: String,
+        /// The route's model.
+        model: String,
     },
     /// A key came again with other content.
     #[error("this idempotencyKey was used with other content")]

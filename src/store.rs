@@ -3,6 +3,7 @@
 //! The trait names no path and no file, so that a distributed engine can stand behind it. A log opened for writing is
 //! a lease: nobody else writes it meanwhile, in this process or another. Reading never takes the lease.
 
+mod blob;
 pub mod file;
 pub mod memory;
 mod record;
@@ -13,6 +14,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
+
+pub use self::blob::{BlobId, Blobs};
 
 use crate::event::{Epoch, Seq, SessionEvent, SessionId};
 
@@ -195,6 +198,16 @@ pub trait SessionStore: Send + Sync + 'static {
 
     /// All sessions, newest `updated_at` first, without reading whole logs.
     fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>>;
+
+    /// Keeps bytes that events of a session will name by their content. They are on stable storage when this resolves, so
+    /// that no event outlives what it names. Needs no lease: the same bytes are the same blob, whoever keeps them.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]: the session has no log yet. [`StoreError::Failed`].
+    fn put_blob(&self, id: &SessionId, blob: BlobId, bytes: Bytes) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// A blob's bytes; `None` when the session has none of that name.
+    fn blob(&self, id: &SessionId, blob: BlobId) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>>;
 
     /// The first storage failure, if there was one: from then on the store only reads.
     fn failure(&self) -> Option<String>;

@@ -6,6 +6,7 @@
 mod call;
 mod context;
 mod fact;
+mod pictures;
 mod sink;
 mod step;
 pub mod text;
@@ -29,6 +30,7 @@ use crate::event::{
 };
 use crate::provider::Provider;
 use crate::provider::retry::RetryPolicy;
+use crate::store::Blobs;
 use crate::tool::{Delegate, Offer, ToolState, Tools};
 
 /// What of `shutdown.cancel_grace` the processes that a cancelled turn has left get to end by themselves.
@@ -87,6 +89,8 @@ pub struct Turn {
     pub context: Option<RequestContext>,
     /// Whether the session has a title.
     pub titled: bool,
+    /// The session's pictures.
+    pub blobs: Blobs,
     /// Where facts go.
     pub facts: Facts,
     /// Where text goes.

@@ -29,6 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["process"],
     &["store"],
     &["config", "telemetry"],
+    &["image"],
     &["event"],
     &["expectation", "shutdown", "signal"],
 ];

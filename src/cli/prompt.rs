@@ -1,6 +1,7 @@
 //! `dshd prompt`: sends a prompt, prints the answer.
 
 mod drive;
+mod images;
 mod outcome;
 mod replace;
 mod save;
@@ -26,6 +27,7 @@ use crate::signal::SignalStream;
 #[command(after_long_help = "EXAMPLES:
   dshd prompt \"Why does test_parse fail?\"
   git diff | dshd prompt --stdin \"Review this\"
+  dshd prompt -i before.png -i after.png \"What has changed?\"
   dshd prompt -c --json \"And now?\" | jq -r .type")]
 pub struct PromptArgs {
     /// The prompt; `-` or nothing reads it from stdin
@@ -52,6 +54,9 @@ pub struct PromptArgs {
     /// What to do when the session is busy
     #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
     pub when_busy: WhenBusy,
+    /// Show the model this picture too (PNG, JPEG, GIF, WebP); may be given again
+    #[arg(long = "image", short, value_name = "FILE")]
+    pub images: Vec<std::path::PathBuf>,
     /// Add stdin to the text, as a fenced block
     #[arg(long)]
     pub stdin: bool,
@@ -118,6 +123,8 @@ impl From<WhenBusy> for crate::protocol::WhenBusy {
 pub(super) async fn run(args: PromptArgs, globals: &Globals) -> Result<u8, Failure> {
     let loaded = globals.load()?;
     let text = text::gather(&args)?;
+    let mut content = images::blocks(&args.images, globals.environment.cwd())?;
+    content.insert(0, ContentBlock::Text { text });
     let initialize = initialize(&args, globals)?;
     let start = Start::allowed(args.no_autostart, globals, &loaded);
     let reached = reach::daemon(globals, &loaded, start, &initialize).await;
@@ -130,7 +137,7 @@ pub(super) async fn run(args: PromptArgs, globals: &Globals) -> Result<u8, Failu
     let session = session::choose(&reached, &args, &initialize).await?;
     let prompt = PromptParams {
         session_id: session,
-        content_blocks: vec![ContentBlock::Text { text }],
+        content_blocks: content,
         when_busy: Some(args.when_busy.into()),
         idempotency_key: args.idempotency_key.clone().or_else(|| Some(uuid::Uuid::new_v4().to_string())),
     };

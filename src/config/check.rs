@@ -152,6 +152,7 @@ fn limits(limits: &Limits) -> Checked {
     }
     at_least("limits.line_bytes", limits.line_bytes, LINE_MIN)?;
     at_least("limits.event_bytes", limits.event_bytes, LINE_MIN)?;
+    at_least("limits.request_image_bytes", limits.request_image_bytes, limits.image_bytes)?;
     at_least("limits.message_bytes", limits.message_bytes, limits.event_bytes)
 }
 
@@ -194,6 +195,8 @@ fn sizes(config: &Config) -> Checked {
         ("limits.preauth_bytes", limits.preauth_bytes),
         ("limits.event_bytes", limits.event_bytes),
         ("limits.message_bytes", limits.message_bytes),
+        ("limits.image_bytes", limits.image_bytes),
+        ("limits.request_image_bytes", limits.request_image_bytes),
         ("turn.tool_result_bytes", config.turn.tool_result_bytes),
         ("mcp.message_bytes", config.mcp.message_bytes),
         ("tools.output_head_bytes", config.tools.output_head_bytes),

@@ -41,6 +41,7 @@ impl From<SessionError> for RpcError {
             SessionError::PromptTooLarge { max } => {
                 of(ErrorKind::LimitExceeded).with("limit", &"event_bytes").with("max", max)
             }
+            SessionError::TakesNoImages { .. } => invalid("contentBlocks", &message),
             SessionError::KeyReused => invalid("idempotencyKey", &message),
             SessionError::Internal { incident } => of(ErrorKind::Internal).with("incident", incident),
         }

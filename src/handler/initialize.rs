@@ -25,6 +25,8 @@ const CAPABILITIES: &[&str] = &[
     "session/read",
     "session/list",
     "session/queue",
+    "session/blob",
+    "images",
     "session/wait",
     "session/close",
     "subagents",
@@ -41,6 +43,7 @@ struct LimitsInfo {
     subscriptions: usize,
     event_bytes: usize,
     message_bytes: usize,
+    image_bytes: usize,
 }
 
 /// Serves it at once: a request behind it sees an initialized connection.
@@ -120,6 +123,7 @@ fn limits(caller: &Caller, limits: &Limits) -> Result<Box<serde_json::value::Raw
         subscriptions: limits.subscriptions,
         event_bytes: limits.event_bytes.bytes(),
         message_bytes: limits.message_bytes.bytes(),
+        image_bytes: limits.image_bytes.bytes(),
     };
     to_raw_value(&info).map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string()))
 }

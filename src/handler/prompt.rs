@@ -1,15 +1,15 @@
 //! `session/prompt`: says something to an agent.
 
+mod content;
+
 use std::sync::Arc;
 
 use super::caller::{Bound, Caller};
 use super::follow::{Begin, Hold};
 use super::submitted::Accepting;
-use super::{Outcome, Started, invalid};
-use crate::event::{Block, Seq, SessionId, TurnEndReason};
-use crate::protocol::{
-    Completion, ContentBlock, PromptParams, Receipt, SettledPrompt, SettledStatus, WhenBusy,
-};
+use super::{Outcome, Started};
+use crate::event::{Seq, SessionId, TurnEndReason};
+use crate::protocol::{Completion, PromptParams, Receipt, SettledPrompt, SettledStatus, WhenBusy};
 use crate::rpc::RpcError;
 use crate::session::feed::Start;
 use crate::session::{self, Accepted, PromptRequest, PromptTicket, Settled};
@@ -20,9 +20,11 @@ use crate::session::{self, Accepted, PromptRequest, PromptTicket, Settled};
 /// `invalid_params`, `limit_exceeded`, `shutting_down`; what the session says comes later.
 pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcError> {
     let bound = caller.bound()?;
-    let content = content(params.content_blocks)?;
+    let image_bytes_max = caller.shared.config.borrow().limits.image_bytes;
+    let (content, pictures) = content::read(params.content_blocks, image_bytes_max)?;
     let request = PromptRequest {
         content,
+        pictures,
         when_busy: when_busy(bound, params.when_busy),
         idempotency_key: params.idempotency_key,
         receipt: bound.completion == Completion::Receipt,
@@ -87,17 +89,6 @@ fn reply(caller: &Caller, settled: Settled) -> Result<Outcome, RpcError> {
     };
     let result = SettledPrompt { message_id: settled.message_id, status, reason: settled.reason };
     Ok(Outcome::of(&result)?.after(settled.after))
-}
-
-fn content(blocks: Vec<ContentBlock>) -> Result<Vec<Block>, RpcError> {
-    if blocks.is_empty() {
-        return Err(invalid("contentBlocks", "expected one block or more"));
-    }
-    let block = |block| match block {
-        ContentBlock::Text { text } => Ok(Block::Text { text }),
-        ContentBlock::Image { .. } => Err(invalid("contentBlocks", "this version takes text, not images")),
-    };
-    blocks.into_iter().map(block).collect()
 }
 
 fn when_busy(bound: &Bound, asked: Option<WhenBusy>) -> session::WhenBusy {

@@ -70,6 +70,8 @@ methods! {
     List = "session/list", observe, late, bounded;
     /// Shows what waits.
     Queue = "session/queue", observe, late, bounded;
+    /// Shows a picture.
+    Blob = "session/blob", observe, late, bounded;
     /// Waits until idle.
     Wait = "session/wait", observe, late, bounded;
     /// Disposes of an agent.

@@ -139,6 +139,20 @@ wire! {
         /// Whether its agent works.
         status: SessionStatus,
     }
+    /// Parameters of `session/blob`.
+    BlobParams {
+        /// Which session.
+        session_id: SessionId,
+        /// The `attachmentId` of an image block.
+        attachment_id: String,
+    }
+    /// Result of `session/blob`.
+    BlobResult {
+        /// Its type, e.g. `image/png`.
+        mime_type: String,
+        /// Its bytes as base64.
+        data: String,
+    }
     /// Parameters of `session/read`.
     ReadParams {
         /// Which session.

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
+use bytes::Bytes;
+
 use super::{Listed, Runtime};
 use crate::event::{Seq, SessionId};
 use crate::session::feed::SharedFeed;
 use crate::session::{Answer, Command, Position, QueueFold, QueueView, SessionError, Status, session_error};
-use crate::store::{Page, PageLimit, StoreError};
+use crate::store::{Blobs, Page, PageLimit, StoreError};
 
 impl Runtime {
     /// The feed of a session that is in memory, without waiting.
@@ -27,6 +29,19 @@ impl Runtime {
     pub fn read(&self, id: &SessionId, after: Option<Seq>, limit: PageLimit) -> Answer<(Page, Position)> {
         let (runtime, id) = (self.clone(), id.clone());
         self.later(async move { runtime.read_page(&id, after, limit).await })
+    }
+
+    /// A picture of a session, by its attachment's id; `None` when there is none. Never opens a log for writing.
+    pub fn blob(&self, id: &SessionId, name: &str) -> Answer<Option<Bytes>> {
+        let (runtime, id, name) = (self.clone(), id.clone(), name.to_owned());
+        self.later(async move {
+            let blobs = Blobs::new(runtime.shared.store.clone(), id.clone());
+            match blobs.get(&name).await {
+                // A session that nobody has prompted yet.
+                Err(StoreError::NotFound) if runtime.loaded_feed(&id).is_some() => Ok(None),
+                found => found.map_err(|error| session_error(&id, error)),
+            }
+        })
     }
 
     /// All sessions, newest first.

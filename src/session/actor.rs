@@ -1,7 +1,7 @@
 //! The actor: the one task that owns a session. It takes requests in order, appends before it tells, and starts turns.
 //!
 //! It decides nothing itself: `decide` says which events follow, `state` is what they add up to. It waits for a disk
-//! only when it opens a log; barriers and turns run beside it.
+//! only when it opens a log and when a prompt brings pictures; barriers and turns run beside it.
 
 mod log;
 mod open;

@@ -1,9 +1,10 @@
 //! Logs as files: JSON lines, one writer each, group commit, recovery.
 //!
 //! `<data>/sessions/<aa>/<sha256 of the id>/log.jsonl`, 0600 in 0700; beside it `lock`, whose flock is the lease, so
-//! that several processes may share a data directory. Nothing here is on the hot path of text: a turn appends some
+//! that several processes may share a data directory, and `blobs`, a file for each. Nothing here is on the hot path of text: a turn appends some
 //! twenty lines.
 
+mod blobs;
 mod disk;
 mod list;
 mod log;
@@ -31,7 +32,8 @@ use self::scan::{Lines, READ_BYTES};
 use self::sync::{Syncable, Syncer};
 use super::record::{self, Record};
 use super::{
-    Extent, Header, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
+    BlobId, Extent, Header, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine,
+    Summary,
 };
 use crate::event::{Seq, SessionEvent, SessionId};
 
@@ -146,6 +148,16 @@ impl SessionStore for FileStore {
         self.reading(|inner| {
             inner.summaries.list(&inner.sessions).map_err(|error| failed(&inner.sessions, &error))
         })
+    }
+
+    fn put_blob(&self, id: &SessionId, blob: BlobId, bytes: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.put_blob(&id, blob, &bytes))
+    }
+
+    fn blob(&self, id: &SessionId, blob: BlobId) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.blob(&id, blob))
     }
 
     fn failure(&self) -> Option<String> {

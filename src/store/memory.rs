@@ -9,7 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::{
-    Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine, Summary,
+    BlobId, Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine,
+    Summary,
 };
 use crate::event::{Seq, SessionEvent, SessionId};
 
@@ -24,6 +25,7 @@ struct Log {
     header: Header,
     leased: AtomicBool,
     written: Mutex<Written>,
+    blobs: Mutex<HashMap<BlobId, Bytes>>,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +50,10 @@ impl Log {
             return Err(StoreError::Locked { pid: std::process::id() });
         }
         Ok(Box::new(MemoryLog(self.clone())))
+    }
+
+    fn blobs(&self) -> MutexGuard<'_, HashMap<BlobId, Bytes>> {
+        self.blobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
@@ -107,7 +113,12 @@ impl SessionStore for MemoryStore {
             Err(StoreError::Exists)
         } else {
             let id = header.id.clone();
-            let log = Arc::new(Log { header, leased: AtomicBool::new(false), written: Mutex::default() });
+            let log = Arc::new(Log {
+                header,
+                leased: AtomicBool::new(false),
+                written: Mutex::default(),
+                blobs: Mutex::default(),
+            });
             logs.insert(id, log.clone());
             log.lease()
         };
@@ -182,6 +193,16 @@ impl SessionStore for MemoryStore {
         let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();
         listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
         Box::pin(std::future::ready(Ok(listed)))
+    }
+
+    fn put_blob(&self, id: &SessionId, blob: BlobId, bytes: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {
+        let put = self.find(id).map(|log| drop(log.blobs().insert(blob, bytes)));
+        Box::pin(std::future::ready(put))
+    }
+
+    fn blob(&self, id: &SessionId, blob: BlobId) -> BoxFuture<'_, Result<Option<Bytes>, StoreError>> {
+        let found = self.find(id).map(|log| log.blobs().get(&blob).cloned());
+        Box::pin(std::future::ready(found))
     }
 
     fn failure(&self) -> Option<String> {

@@ -235,3 +235,21 @@ async fn barriers_and_flushes_of_a_healthy_store_are_reached() {
         assert_eq!(store.failure(), None, "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_blob_is_found_by_its_content_in_its_session_alone() {
+    for (name, store, _home) in stores() {
+        let blob = BlobId::of(b"picture");
+        let session = id("s");
+        let put = || store.put_blob(&session, blob, Bytes::from_static(b"picture"));
+        assert!(matches!(put().await, Err(StoreError::NotFound)), "{name}");
+        assert!(matches!(store.blob(&id("s"), blob).await, Err(StoreError::NotFound)), "{name}");
+        let _logs = (store.create(header("s")).await.unwrap(), store.create(header("t")).await.unwrap());
+        assert_eq!(store.blob(&id("s"), blob).await.unwrap(), None, "{name}");
+        put().await.unwrap();
+        put().await.unwrap();
+        assert_eq!(store.blob(&id("s"), blob).await.unwrap().as_deref(), Some(&b"picture"[..]), "{name}");
+        assert_eq!(store.blob(&id("t"), blob).await.unwrap(), None, "{name}");
+        assert_eq!(store.blob(&id("s"), BlobId::of(b"other")).await.unwrap(), None, "{name}");
+    }
+}

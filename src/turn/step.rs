@@ -57,7 +57,7 @@ impl Turn {
                 return Err(Stop::failed(failure));
             }
         };
-        let request = self.request();
+        let request = self.request().await;
         let bytes_max = self.config.limits.message_bytes.bytes();
         let text = self.text.clone();
         let mut attempts = Attempts::default();
@@ -87,11 +87,12 @@ impl Turn {
         }
     }
 
-    fn request(&self) -> ModelRequest {
+    async fn request(&self) -> ModelRequest {
         ModelRequest {
             model: self.route.model.clone(),
             abilities: self.route.abilities.clone(),
             messages: self.conversation.clone(),
+            images: self.images().await,
             tools: self.offer.specs().clone(),
             max_tokens: self.route.max_tokens,
             reasoning_effort: self.route.reasoning_effort.clone(),

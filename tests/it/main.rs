@@ -21,6 +21,7 @@ mod files;
 mod follow;
 mod framing;
 mod golden;
+mod images;
 mod initialize;
 mod interop;
 mod jobs;

@@ -14,7 +14,7 @@ use crate::config::{Loaded, ProviderKind};
 use crate::event::{Block, FailureCode, Message, Role, Source, SourceKind};
 use crate::protocol::ModelsResult;
 use crate::provider::registry::Providers;
-use crate::provider::{BlockKind, ChunkSink, Enough, ModelRequest};
+use crate::provider::{BlockKind, ChunkSink, Enough, Images, ModelRequest};
 
 /// The longest wait for one model, unless `--timeout` says another.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -81,6 +81,7 @@ async fn call(providers: &Providers, provider: &str, model: &str) -> Result<(), 
     let content = vec![Block::text("Answer with the single word: ok")];
     let question = Message::new(Role::User, Source::of(SourceKind::User), content);
     let request = ModelRequest {
+        images: Images::default(),
         model: model.to_owned(),
         abilities: providers.abilities(provider, model),
         messages: vec![Arc::new(question)],

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::wire::{Replay, ReplayBlock};
 use crate::event::{Block, Message, Role};
-use crate::provider::ModelRequest;
+use crate::provider::images::{Base64, Said};
+use crate::provider::{Images, ModelRequest};
 
 /// Output limit when nothing says one; this wire has no default of its own.
 const MAX_TOKENS: u64 = 32_000;
@@ -82,7 +83,7 @@ const EPHEMERAL: CacheControl = CacheControl { r#type: "ephemeral" };
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Content<'a> {
     Text {
-        text: &'a str,
+        text: Cow<'a, str>,
     },
     Thinking {
         thinking: &'a str,
@@ -96,12 +97,30 @@ enum Content<'a> {
         name: &'a str,
         input: Cow<'a, RawValue>,
     },
+    Image {
+        source: ImageSource<'a>,
+    },
     ToolResult {
         tool_use_id: Cow<'a, str>,
-        content: Cow<'a, str>,
+        content: ResultContent<'a>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
+}
+
+#[derive(Serialize)]
+struct ImageSource<'a> {
+    r#type: &'static str,
+    media_type: &'a str,
+    data: Base64<'a>,
+}
+
+/// A result is a text, and parts where there are pictures.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum ResultContent<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Content<'a>>),
 }
 
 impl<'a> From<Content<'a>> for Part<'a> {
@@ -131,11 +150,11 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
     for message in &request.messages {
         let (role, parts) = match message.role {
             Role::System => {
-                system.extend(texts(message));
+                system.extend(said(message, &request.images).map(Part::from));
                 continue;
             }
-            Role::User => ("user", texts(message).collect()),
-            Role::Tool => ("user", vec![result(message)]),
+            Role::User => ("user", said(message, &request.images).map(Part::from).collect()),
+            Role::Tool => ("user", vec![result(message, &request.images)]),
             Role::Assistant => ("assistant", answer(message, provider, &request.model)?),
         };
         match messages.last_mut() {
@@ -202,21 +221,30 @@ fn thinking(effort: Option<&str>, is_off: bool, is_adaptive: bool, max_tokens: u
     Thinking { r#type: "enabled", budget_tokens: Some(wanted.min(max_tokens - 1).max(BUDGET_MIN)) }
 }
 
-/// Text blocks. Those that are nothing but white space are refused on this wire.
-fn texts(message: &Message) -> impl Iterator<Item = Part<'_>> {
-    message.content.iter().filter_map(|block| match block {
-        Block::Text { text } => said(text),
-        Block::Reasoning { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
+/// Texts and pictures.
+fn said<'a>(message: &'a Message, images: &'a Images) -> impl Iterator<Item = Content<'a>> {
+    images.said(message).filter_map(|said| match said {
+        Said::Text(text) => words(text),
+        Said::Missing(text) => words(text),
+        Said::Picture(picture) => Some(Content::Image {
+            source: ImageSource { r#type: "base64", media_type: picture.media_type, data: picture.base64() },
+        }),
     })
 }
 
-fn said(text: &str) -> Option<Part<'_>> {
-    (!text.trim().is_empty()).then(|| Content::Text { text }.into())
+/// A text block. One that is nothing but white space is refused on this wire.
+fn words<'a>(text: impl Into<Cow<'a, str>>) -> Option<Content<'a>> {
+    let text = text.into();
+    (!text.trim().is_empty()).then_some(Content::Text { text })
 }
 
-fn result(message: &Message) -> Part<'_> {
-    let text = message.text();
-    let content = if text.is_empty() { Cow::Borrowed("(no output)") } else { Cow::Owned(text) };
+fn result<'a>(message: &'a Message, images: &'a Images) -> Part<'a> {
+    let content = if images.pictures(message).next().is_some() {
+        ResultContent::Parts(said(message, images).collect())
+    } else {
+        let text = images.words(message);
+        ResultContent::Text(if text.is_empty() { Cow::Borrowed("(no output)") } else { text })
+    };
     let tool_use_id = call_id(message.tool_call_id.as_deref().unwrap_or_default());
     Content::ToolResult { tool_use_id, content, is_error: message.is_error == Some(true) }.into()
 }
@@ -234,7 +262,7 @@ fn answer<'a>(message: &'a Message, provider: &str, model: &str) -> Result<Vec<P
     for block in &message.content {
         let state = next_shown(&mut kept, &mut parts);
         match block {
-            Block::Text { text } => parts.extend(said(text)),
+            Block::Text { text } => parts.extend(words(text).map(Part::from)),
             Block::Reasoning { text } => {
                 // Unsigned thoughts of others are refused; they are left out.
                 if let Some(state) = state {

@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 
 use super::think;
 use crate::event::{Block, Message, Role, ToolSpec};
-use crate::provider::ModelRequest;
+use crate::provider::images::{DataUrl, Picture, Said};
+use crate::provider::{Images, ModelRequest};
 
 /// Reasoning goes back under this name when it came under none.
 const REASONING_NAME: &str = "reasoning_content";
@@ -49,13 +50,13 @@ struct Tool<'a> {
     function: &'a ToolSpec,
 }
 
-/// A message. Its content is always a text, `""` when there is none.
+/// A message. Its content is a text, `""` when there is none, or parts when there are pictures.
 #[derive(Serialize)]
 struct Entry<'a> {
     role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_call_id: Option<&'a str>,
-    content: Cow<'a, str>,
+    content: Content<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reasoning_content: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,6 +65,25 @@ struct Entry<'a> {
     reasoning_details: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<ToolCall<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Part<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl<'a> },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: DataUrl<'a>,
 }
 
 #[derive(Serialize)]
@@ -102,13 +122,12 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
     let function = |spec| Tool { r#type: "function", function: spec };
     let tools: Vec<_> =
         if abilities.tools { request.tools.iter().map(function).collect() } else { Vec::new() };
-    let messages = request.messages.iter();
     let max_tokens = request.max_tokens.or(abilities.max_output);
     serde_json::to_vec(&Body {
         model: &request.model,
         parallel_tool_calls: (abilities.parallel_tool_calls && !tools.is_empty()).then_some(true),
         tools,
-        messages: messages.filter_map(|message| entry(message, provider, abilities.thinking)).collect(),
+        messages: entries(request, provider),
         stream: true,
         stream_options: abilities.stream_usage.then_some(StreamOptions { include_usage: true }),
         max_tokens: max_tokens.filter(|_| !abilities.max_completion_tokens),
@@ -120,8 +139,45 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
     })
 }
 
-fn entry<'a>(message: &'a Message, provider: &str, thinking: bool) -> Option<Entry<'a>> {
-    let plain = |role, content| Entry {
+fn entries<'a>(request: &'a ModelRequest, provider: &str) -> Vec<Entry<'a>> {
+    let mut entries = Vec::with_capacity(request.messages.len());
+    // A result is a text on this wire. Its pictures follow as a prompt, once all results of the answer are there.
+    let mut pictures = Vec::new();
+    for message in &request.messages {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            let mut of_result = request.images.pictures(message).map(part).peekable();
+            if of_result.peek().is_some() {
+                pictures.push(Part::Text { text: format!("The images that {id} returned:").into() });
+            }
+            pictures.extend(of_result);
+        } else if !pictures.is_empty() {
+            entries.push(plain("user", Content::Parts(std::mem::take(&mut pictures))));
+        }
+        entries.extend(entry(message, &request.images, provider, request.abilities.thinking));
+    }
+    if !pictures.is_empty() {
+        entries.push(plain("user", Content::Parts(pictures)));
+    }
+    entries
+}
+
+fn entry<'a>(message: &'a Message, images: &'a Images, provider: &str, thinking: bool) -> Option<Entry<'a>> {
+    match message.role {
+        Role::System => Some(plain("system", Content::Text(text(message)))),
+        Role::User => Some(plain("user", prompt(message, images))),
+        Role::Tool => {
+            let content = images.words(message);
+            let content = if content.is_empty() { Cow::Borrowed("(no output)") } else { content };
+            let plain = plain("tool", Content::Text(content));
+            Some(Entry { tool_call_id: message.tool_call_id.as_deref(), ..plain })
+        }
+        Role::Assistant => assistant(message, provider, thinking),
+    }
+}
+
+fn plain<'a>(role: &'static str, content: Content<'a>) -> Entry<'a> {
+    Entry {
         role,
         tool_call_id: None,
         content,
@@ -129,34 +185,37 @@ fn entry<'a>(message: &'a Message, provider: &str, thinking: bool) -> Option<Ent
         reasoning: None,
         reasoning_details: None,
         tool_calls: Vec::new(),
-    };
-    match message.role {
-        Role::System => Some(plain("system", text(message))),
-        Role::User => Some(plain("user", text(message))),
-        Role::Tool => {
-            let content = text(message);
-            let content = if content.is_empty() { Cow::Borrowed("(no output)") } else { content };
-            Some(Entry { tool_call_id: message.tool_call_id.as_deref(), ..plain("tool", content) })
-        }
-        Role::Assistant => assistant(message, provider, thinking, plain("assistant", text(message))),
     }
 }
 
+/// A prompt is a text, and parts only where pictures go along: not every server knows parts.
+fn prompt<'a>(message: &'a Message, images: &'a Images) -> Content<'a> {
+    if images.pictures(message).next().is_none() {
+        return Content::Text(images.words(message));
+    }
+    let parts = images.said(message).map(|said| match said {
+        Said::Text(text) => Part::Text { text: text.into() },
+        Said::Missing(text) => Part::Text { text: text.into() },
+        Said::Picture(picture) => part(picture),
+    });
+    Content::Parts(parts.collect())
+}
+
+fn part(picture: Picture<'_>) -> Part<'_> {
+    Part::ImageUrl { image_url: ImageUrl { url: picture.data_url() } }
+}
+
 /// An answer goes back as it came. Thoughts of another provider go only to a model that wants thoughts.
-fn assistant<'a>(
-    message: &'a Message,
-    provider: &str,
-    thinking: bool,
-    mut entry: Entry<'a>,
-) -> Option<Entry<'a>> {
+fn assistant<'a>(message: &'a Message, provider: &str, thinking: bool) -> Option<Entry<'a>> {
+    let said = text(message);
     let tool_calls = message.content.iter().filter_map(|block| match block {
         Block::ToolCall { id, name, arguments } => {
             Some(ToolCall { id, r#type: "function", function: Function { name, arguments } })
         }
         Block::Text { .. } | Block::Reasoning { .. } | Block::Image { .. } => None,
     });
-    entry.tool_calls = tool_calls.collect();
-    if entry.content.is_empty() && entry.tool_calls.is_empty() {
+    let tool_calls: Vec<_> = tool_calls.collect();
+    if said.is_empty() && tool_calls.is_empty() {
         return None;
     }
     let ours = message.source.provider.as_deref() == Some(provider);
@@ -164,14 +223,16 @@ fn assistant<'a>(
     let replay: Replay<'_> =
         state.and_then(|state| serde_json::from_str(state.get()).ok()).unwrap_or_default();
     let replay = if replay.kind == "chat" { replay } else { Replay::default() };
-    entry.reasoning_details = replay.details;
     let reasoning = joined(message, |block| match block {
         Block::Reasoning { text } => Some(text),
         Block::Text { .. } | Block::ToolCall { .. } | Block::Image { .. } => None,
     });
+    let thought = (&*replay.reasoning == "think-tags").then(|| think::joined(&reasoning, &said));
+    let content = Content::Text(thought.map_or(said, Cow::Owned));
+    let mut entry = Entry { tool_calls, reasoning_details: replay.details, ..plain("assistant", content) };
     match &*replay.reasoning {
+        "think-tags" => {}
         "reasoning" => entry.reasoning = Some(reasoning),
-        "think-tags" => entry.content = Cow::Owned(think::joined(&reasoning, &entry.content)),
         REASONING_NAME => entry.reasoning_content = Some(reasoning),
         _other => {
             // DeepSeek refuses a turn with calls whose reasoning is left out, even if there was none.

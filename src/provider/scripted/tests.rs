@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::config::ModelConfig;
 use crate::event::{Block, Source, ToolSpec};
-use crate::provider::Finish;
 use crate::provider::test_sink::Recorder;
+use crate::provider::{Finish, Images};
 
 fn message(role: Role, kind: SourceKind, text: &str) -> Arc<Message> {
     Arc::new(Message::new(role, Source::of(kind), vec![Block::text(text)]))
@@ -24,6 +24,7 @@ fn request(messages: Vec<Arc<Message>>) -> ModelRequest {
         parameters: serde_json::from_str("{}").unwrap(),
     };
     ModelRequest {
+        images: Images::default(),
         model: "m".to_owned(),
         abilities: ModelConfig::default(),
         messages,

@@ -16,7 +16,7 @@ use crate::session::mailbox::Notices;
 use crate::session::registry::Shared;
 use crate::session::state::State;
 use crate::session::{NewSession, SessionError};
-use crate::store::{Extent, Header, Opened, StoreError};
+use crate::store::{Blobs, Extent, Header, Opened, StoreError};
 use crate::tool::{Delegate, Offer, ToolState};
 use crate::turn::{Facts, Route, Turn, now_ms};
 
@@ -187,6 +187,7 @@ impl Open {
             header_reason: if resumed { "resume" } else { "initial" },
             context: state.context.clone(),
             titled: state.title.is_some(),
+            blobs: Blobs::new(shared.store.clone(), id.clone()),
             facts,
             text: feed.text().clone(),
             cancel,

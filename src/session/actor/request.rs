@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
+
 use super::open::{Missing, working_directory};
 use super::{Actor, Leaving, Reached};
 use crate::event::{AbortCause, Block, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
@@ -12,6 +14,7 @@ use crate::session::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
 };
+use crate::store::BlobId;
 use crate::turn::FactEvent;
 
 impl Actor {
@@ -48,7 +51,7 @@ impl Actor {
             Err(error) => answers.refuse(&error),
             Ok(Verdict::Repeat(keyed)) => self.repeat(before, &keyed, answers),
             Ok(Verdict::Insert { message_id, event }) => {
-                if let Err(error) = self.ensure_log().await {
+                if let Err(error) = self.ready_for(request.pictures).await {
                     return answers.refuse(&error);
                 }
                 self.insert(before, (message_id, event), request.receipt, answers);
@@ -66,10 +69,26 @@ impl Actor {
             return Err(SessionError::PromptTooLarge { max: max.0 });
         }
         self.ensure_open(Missing::Make(new)).await?;
-        match &self.open {
-            Some(open) => open.state.decide_prompt(&self.id, request),
-            None => Err(SessionError::Closed(self.id.clone())),
+        let Some(open) = &self.open else { return Err(SessionError::Closed(self.id.clone())) };
+        let verdict = open.state.decide_prompt(&self.id, request)?;
+        if matches!(verdict, Verdict::Insert { .. }) && !request.pictures.is_empty() {
+            let route = &open.state.settings;
+            if !self.shared.providers().abilities(&route.provider, &route.model).images {
+                let (provider, model) = (route.provider.clone(), route.model.clone());
+                return Err(SessionError::TakesNoImages { provider, model });
+            }
         }
+        Ok(verdict)
+    }
+
+    /// Makes the log if there is none, and keeps the pictures that the next event will name.
+    async fn ready_for(&mut self, pictures: Vec<(BlobId, Bytes)>) -> Result<(), SessionError> {
+        self.ensure_log().await?;
+        for (blob, bytes) in pictures {
+            let kept = self.shared.store.put_blob(&self.id, blob, bytes).await;
+            kept.map_err(|error| super::open::session_error(&self.id, error))?;
+        }
+        Ok(())
     }
 
     fn insert(

@@ -26,6 +26,7 @@ fn blank() -> State {
 
 fn prompt(text: &str, when_busy: WhenBusy, key: Option<&str>) -> PromptRequest {
     PromptRequest {
+        pictures: Vec::new(),
         content: vec![Block::text(text)],
         when_busy,
         idempotency_key: key.map(str::to_owned),

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::store::tests::{header, id, line};
 
+mod blobs;
 mod faults;
 mod listing;
 mod recovery;
