@@ -97,6 +97,7 @@ impl Spawner {
         let answers = PromptAnswers { accepted: accepted_by, durable: durable_by, settled: settled_by };
         let request = PromptRequest {
             content: vec![Block::text(prompt)],
+            pictures: Vec::new(),
             when_busy: WhenBusy::Queue,
             idempotency_key: None,
             receipt: false,

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 use super::wire::{Replay, ReplayItem};
 use crate::event::{Block, Message, Role, ToolSpec};
-use crate::provider::ModelRequest;
+use crate::provider::images::{DataUrl, Said};
+use crate::provider::{Images, ModelRequest};
 
 /// What must be asked for, so that thoughts can go back although nothing is stored.
 const SEALED_THOUGHTS: &str = "reasoning.encrypted_content";
@@ -80,14 +81,23 @@ enum Item<'a> {
     },
     FunctionCallOutput {
         call_id: &'a str,
-        output: Cow<'a, str>,
+        output: Output<'a>,
     },
+}
+
+/// A result is a text, and parts where there are pictures.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Output<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<Part<'a>>),
 }
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Part<'a> {
-    InputText { text: &'a str },
+    InputText { text: Cow<'a, str> },
+    InputImage { image_url: DataUrl<'a> },
     OutputText { text: &'a str },
     Refusal { refusal: &'a str },
 }
@@ -110,12 +120,12 @@ pub(super) fn body(request: &ModelRequest, provider: &str) -> Result<Vec<u8>, se
                 }
             }
             Role::User => {
-                let content: Vec<_> = texts(message).map(|text| Part::InputText { text }).collect();
+                let content: Vec<_> = said(message, &request.images).collect();
                 if !content.is_empty() {
                     input.push(Entry::Said(Item::Message { role: "user", content, phase: None }));
                 }
             }
-            Role::Tool => input.push(Entry::Said(result(message))),
+            Role::Tool => input.push(Entry::Said(result(message, &request.images))),
             Role::Assistant => answer(message, provider, &request.model, &mut input),
         }
     }
@@ -149,6 +159,16 @@ fn texts(message: &Message) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Texts and pictures.
+fn said<'a>(message: &'a Message, images: &'a Images) -> impl Iterator<Item = Part<'a>> {
+    images.said(message).filter_map(|said| match said {
+        Said::Text("") => None,
+        Said::Text(text) => Some(Part::InputText { text: text.into() }),
+        Said::Missing(text) => Some(Part::InputText { text: text.into() }),
+        Said::Picture(picture) => Some(Part::InputImage { image_url: picture.data_url() }),
+    })
+}
+
 fn join<'a>(joined: &mut Cow<'a, str>, text: &'a str) {
     if joined.is_empty() {
         *joined = Cow::Borrowed(text);
@@ -159,9 +179,13 @@ fn join<'a>(joined: &mut Cow<'a, str>, text: &'a str) {
     }
 }
 
-fn result(message: &Message) -> Item<'_> {
-    let text = message.text();
-    let output = if text.is_empty() { Cow::Borrowed("(no output)") } else { Cow::Owned(text) };
+fn result<'a>(message: &'a Message, images: &'a Images) -> Item<'a> {
+    let output = if images.pictures(message).next().is_some() {
+        Output::Parts(said(message, images).collect())
+    } else {
+        let text = images.words(message);
+        Output::Text(if text.is_empty() { Cow::Borrowed("(no output)") } else { text })
+    };
     Item::FunctionCallOutput { call_id: message.tool_call_id.as_deref().unwrap_or_default(), output }
 }
 

@@ -1,5 +1,7 @@
 //! Calls over real sockets, and the bytes of requests.
 
+mod pictures;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +11,13 @@ use crate::event::{Block, FailureCode, Message, Role, Source, SourceKind, ToolSp
 use crate::provider::http::Key;
 use crate::provider::model_server::{ModelServer, Reply, responses};
 use crate::provider::test_sink::Recorder;
-use crate::provider::{Finish, Retry};
+use crate::provider::{Finish, Images, Retry};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn request(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {
+        images: Images::default(),
         model: "m".to_owned(),
         abilities: ModelConfig::default(),
         messages: messages.into_iter().map(Arc::new).collect(),
