@@ -106,19 +106,19 @@ impl Servers {
     /// Puts a configuration that was read again in force: servers that it defines otherwise, or no longer, are ended.
     /// The next step that asks starts them anew.
     pub fn reconfigure(&self, config: &Config) {
-        let workspaces: BTreeSet<PathBuf> = {
+        {
             let mut state = self.lock();
             state.config = Arc::new(config.mcp.clone());
             state.surroundings = Arc::new(surroundings(config));
             state.trusting = trusting(config);
             let defined = definitions(&state.config.servers, None, &state.surroundings);
             state.keep(None, &defined);
-            state.running.keys().filter_map(|(workspace, _)| workspace.clone()).collect()
-        };
-        for workspace in workspaces {
-            let servers = self.clone();
-            self.inner.scope.spawn(async move { servers.define(&workspace).await });
         }
+        let servers = self.clone();
+        self.inner.scope.spawn(async move {
+            // What the configuration no longer trusts ends now, not with the next step there.
+            servers.look(None).await;
+        });
     }
 
     /// The tools for a step in a directory. Servers that it needs are started, and each is waited for at most its
@@ -182,37 +182,56 @@ impl Servers {
 
     /// The servers for a directory, started if they were not, in the order of their names.
     async fn define(&self, cwd: &Path) -> Vec<Arc<Server>> {
-        let (trusting, has_none) = {
-            let state = self.lock();
-            (state.trusting.clone(), state.ending)
-        };
-        if has_none {
-            return Vec::new();
-        }
-        let cwd = cwd.to_path_buf();
-        let looked = self.inner.scope.spawn_blocking(move || Workspace::of(&cwd, &trusting)).await;
-        let workspace = looked.unwrap_or_else(|error| {
-            tracing::error!(%error, "a workspace's MCP servers could not be looked for");
-            None
-        });
+        let workspace = self.look(Some(cwd)).await;
         let mut state = self.lock();
         let (config, surroundings) = (Arc::clone(&state.config), Arc::clone(&state.surroundings));
-        let own = workspace.as_ref().map(|workspace| {
-            state.tell(workspace);
-            (workspace.directory.as_path(), workspace.trusted_servers())
-        });
-        let mut defined = Vec::new();
-        if let Some((directory, servers)) = &own {
-            defined = definitions(servers, Some(directory), &surroundings);
-            state.keep(Some(directory), &defined);
-        }
+        let own = workspace.as_ref().map(Workspace::trusted_servers).unwrap_or_default();
+        let directory = workspace.as_ref().map(|workspace| workspace.directory.as_path());
+        let mut defined = definitions(&own, directory, &surroundings);
         // What a workspace names too is the workspace's.
-        let is_global = |name: &String| own.as_ref().is_none_or(|(_, own)| !own.contains_key(name));
-        let global = config.servers.iter().filter(|(name, _)| is_global(name));
-        let global: BTreeMap<_, _> = global.map(|(name, one)| (name.clone(), one.clone())).collect();
-        defined.extend(definitions(&global, None, &surroundings));
+        let global = definitions(&config.servers, None, &surroundings);
+        defined.extend(global.into_iter().filter(|one| !own.contains_key(&one.name)));
         defined.sort_by(|a, b| a.name.cmp(&b.name));
         defined.into_iter().filter_map(|one| state.running(one, &self.inner.scope)).collect()
+    }
+
+    /// Looks at the files of workspaces again, that of a directory and those whose servers run there, or all whose
+    /// servers run; ends servers that they define no longer, or may not. The directory's workspace.
+    async fn look(&self, cwd: Option<&Path>) -> Option<Workspace> {
+        let (trusting, running) = {
+            let state = self.lock();
+            let running = state.running.keys().filter_map(|(workspace, _)| workspace.clone());
+            (state.trusting.clone(), running.collect::<BTreeSet<PathBuf>>())
+        };
+        let cwd = cwd.map(Path::to_path_buf);
+        let looking = self.inner.scope.spawn_blocking(move || {
+            let concerned =
+                running.into_iter().filter(|one| cwd.as_ref().is_none_or(|cwd| cwd.starts_with(one)));
+            let looked = |directory: PathBuf| {
+                let now = Workspace::of(&directory, &trusting).filter(|now| now.directory == directory);
+                (directory, now)
+            };
+            let others: Vec<_> = concerned.map(looked).collect();
+            (cwd.and_then(|cwd| Workspace::of(&cwd, &trusting)), others)
+        });
+        let (own, others) = match looking.await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(%error, "the MCP servers of workspaces could not be looked for");
+                return None;
+            }
+        };
+        let mut state = self.lock();
+        let surroundings = Arc::clone(&state.surroundings);
+        for (directory, workspace) in others {
+            let servers = workspace.as_ref().map(Workspace::trusted_servers).unwrap_or_default();
+            let defined = definitions(&servers, Some(&directory), &surroundings);
+            state.keep(Some(&directory), &defined);
+        }
+        if let Some(workspace) = &own {
+            state.tell(workspace);
+        }
+        own
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -242,17 +261,24 @@ impl State {
         self.running.retain(|_, server| !server.is_stopped());
         let max = self.config.max_servers;
         if self.ending || self.running.len() >= max {
-            tracing::warn!(
-                server = definition.name,
-                max,
-                "an MCP server is not started: too many run (mcp.max_servers)"
-            );
+            if !self.ending && self.first_time(PathBuf::from(&key.1), String::new()) {
+                tracing::warn!(
+                    server = key.1,
+                    max,
+                    "an MCP server is not started: too many run (mcp.max_servers)"
+                );
+            }
             return None;
         }
         let server = Arc::new(Server::new(definition));
         scope.spawn(life::live(Arc::clone(&server), self.config.idle_stop, scope.clone()));
         self.running.insert(key, Arc::clone(&server));
         Some(server)
+    }
+
+    /// Whether nothing was said of this yet.
+    fn first_time(&mut self, what: PathBuf, digest: String) -> bool {
+        self.told.len() < TOLD_MAX && self.told.insert((what, digest))
     }
 
     /// Says once of each file what keeps it from being used.
@@ -274,7 +300,7 @@ impl State {
                     )
                 }
             };
-            if self.told.len() < TOLD_MAX && self.told.insert((file.path.clone(), file.digest.clone())) {
+            if self.first_time(file.path.clone(), file.digest.clone()) {
                 tracing::warn!(%path, "{why}");
             }
         }

@@ -152,6 +152,22 @@ mod tests {
     }
 
     #[test]
+    fn what_an_mcp_server_is_given_is_shown_as_set_and_never_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("dshd.toml");
+        let text = "[mcp.servers.a]\ncommand = \"x\"\nenv = { TOKEN = \"t0k\" }\n\
+                    [mcp.servers.b]\nurl = \"http://x/\"\nheaders = { \"X-Key\" = \"k3y\" }\n";
+        std::fs::write(&file, text).unwrap();
+        let environment = Environment::of([("HOME", "/nowhere")]);
+        let flags = Flags { config: Some(file), ..Flags::default() };
+        let rows = rows(&load(&environment, &flags).unwrap()).unwrap();
+        let row = rows.iter().find(|row| row.key == "mcp.servers.a.env.TOKEN").unwrap();
+        assert!(row.secret && row.value.as_str().unwrap().starts_with("set (sha256:"));
+        let shown = format!("{rows:?}");
+        assert!(!shown.contains("t0k") && !shown.contains("k3y"), "{shown}");
+    }
+
+    #[test]
     fn a_urls_password_is_masked() {
         let url = Value::from("https://me:pw@host/v1");
         assert_eq!(masked("providers.x.base_url", url), Value::from("https://me:…@host/v1"));

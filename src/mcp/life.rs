@@ -179,3 +179,56 @@ async fn unused(server: &Server, idle: Duration) {
         sleep_until(at).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::McpServer;
+    use crate::mcp::definition::{Definition, Surroundings};
+    use crate::mcp::server::View;
+
+    const IDLE: Duration = Duration::from_hours(1);
+
+    fn hopeless() -> Arc<Server> {
+        let surroundings = Surroundings::new([], &[], 1000);
+        let server = McpServer { command: Some("${NONE}".to_owned()), ..McpServer::default() };
+        Arc::new(Server::new(Definition::new("x", &server, None, &surroundings)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_that_fail_are_made_again_after_pauses_that_double_up_to_a_minute() {
+        let (server, scope) = (hopeless(), Scope::new());
+        scope.spawn(live(Arc::clone(&server), IDLE, scope.clone()));
+        let mut view = server.view.subscribe();
+        for (at, seconds) in [1, 2, 4, 8, 16, 32, 60, 60].into_iter().enumerate() {
+            let fails = u32::try_from(at).unwrap() + 1;
+            let down = |view: &View| view.failures == fails && matches!(view.phase, Phase::Down { .. });
+            let phase = view.wait_for(down).await.unwrap().phase.clone();
+            let Phase::Down { until, why } = phase else { panic!("it is down") };
+            assert_eq!(until - Instant::now(), Duration::from_secs(seconds));
+            assert!(why.contains("NONE"), "{why}");
+        }
+        server.stop.send_replace(Some(Duration::ZERO));
+        assert!(scope.wait(Duration::from_secs(1)).await);
+        assert!(server.is_stopped());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_nobody_asks_for_ends() {
+        let (server, scope) = (hopeless(), Scope::new());
+        scope.spawn(live(Arc::clone(&server), IDLE, scope.clone()));
+        let born = Instant::now();
+        server.view.subscribe().wait_for(|view| matches!(view.phase, Phase::Stopped)).await.unwrap();
+        assert_eq!(born.elapsed(), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_abort_ends_it_at_once() {
+        let (server, scope) = (hopeless(), Scope::new());
+        scope.spawn(live(Arc::clone(&server), IDLE, scope.clone()));
+        scope.abort();
+        assert!(scope.wait(Duration::from_secs(1)).await);
+    }
+}

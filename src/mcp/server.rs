@@ -204,7 +204,9 @@ impl Server {
             Phase::Down { .. } | Phase::Stopped => true,
         };
         let deadline = started + self.definition.start_timeout;
-        if timeout_at(deadline, view.wait_for(settled)).await.is_err() {
+        let may_wait = deadline > Instant::now();
+        // Whoever comes too late to wait looks only.
+        if timeout_at(deadline, view.wait_for(settled)).await.is_err() && may_wait {
             tracing::warn!(
                 server = self.name(),
                 "a step goes on without the tools of an MCP server that is slow"
@@ -301,5 +303,71 @@ impl Server {
                 return Err(down(why));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::McpServer;
+    use crate::mcp::definition::Surroundings;
+
+    fn server() -> Server {
+        let surroundings = Surroundings::new([], &[], 1000);
+        let server = McpServer { command: Some("x".to_owned()), ..McpServer::default() };
+        Server::new(Definition::new("x", &server, None, &surroundings))
+    }
+
+    fn down(server: &Server, failures: u32, wait: Duration) {
+        server.view.send_modify(|view| {
+            let until = Instant::now() + wait;
+            *view = View {
+                phase: Phase::Down { why: "it died".into(), until },
+                tools: Some(Arc::new([])),
+                failures,
+            };
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tools_stay_through_a_restart_and_go_when_it_fails_for_the_third_time() {
+        let server = server();
+        assert!(server.tools().is_none());
+        down(&server, 2, Duration::from_secs(2));
+        assert!(server.tools().is_some());
+        down(&server, 3, Duration::from_secs(4));
+        assert!(server.tools().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_of_a_server_that_is_down_for_long_is_told_at_once() {
+        let server = server();
+        down(&server, 1, Duration::from_secs(30));
+        let asked = Instant::now();
+        let error = server.call("t", JsonObject::new(), &CancellationToken::new()).await.unwrap_err();
+        assert_eq!(error.to_string(), "the MCP server x does not run: it died; it is started again in 30 s");
+        assert_eq!(asked.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_waits_for_the_first_list_and_no_longer_than_allowed() {
+        let server = server();
+        let asked = Instant::now();
+        server.listed().await;
+        assert_eq!(asked.elapsed(), server.definition.start_timeout);
+        server.listed().await;
+        assert_eq!(asked.elapsed(), server.definition.start_timeout, "the next step does not wait again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_call_returns_at_once_and_one_too_many_is_refused() {
+        let server = server();
+        let cancel = CancellationToken::new();
+        let (call, ()) =
+            tokio::join!(server.call("t", JsonObject::new(), &cancel), async { cancel.cancel() });
+        assert!(matches!(call, Err(CallError::Cancelled)));
+        let _all = server.calls.acquire_many(u32::try_from(CALLS_MAX).unwrap()).await.unwrap();
+        let call = server.call("t", JsonObject::new(), &CancellationToken::new()).await;
+        assert!(matches!(call, Err(CallError::Busy { .. })));
     }
 }

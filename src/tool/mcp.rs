@@ -4,6 +4,7 @@ mod name;
 mod result;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::BoxFuture;
 use rmcp::model::JsonObject;
@@ -26,7 +27,7 @@ pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
     let all: Vec<(&Arc<Server>, &RemoteTool)> =
         offered.iter().flat_map(|one| one.tools.iter().map(|tool| (&one.server, tool))).collect();
     if all.len() > room {
-        tracing::warn!(offered = room, left_out = all.len() - room, "too many tools (mcp.max_tools)");
+        say_left_out(room, all.len() - room);
     }
     let kept = &all[..all.len().min(room)];
     let names = name::all(kept.iter().map(|(server, tool)| (server.name(), tool.name.as_str())));
@@ -37,6 +38,14 @@ pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
             as Arc<dyn Tool>
     });
     remote.collect()
+}
+
+/// Says it at the first step, and again only when there is something new to say.
+fn say_left_out(offered: usize, left_out: usize) {
+    static SAID: AtomicUsize = AtomicUsize::new(0);
+    if SAID.swap(left_out, Ordering::Relaxed) != left_out {
+        tracing::warn!(offered, left_out, "MCP servers have more tools than are offered (mcp.max_tools)");
+    }
 }
 
 impl Remote {

@@ -403,6 +403,10 @@ async fn a_workspaces_servers_run_only_when_their_file_is_trusted_as_it_is() {
     assert_eq!(listed["servers"][0]["state"], "changed");
     assert_eq!(listed["servers"].as_array().unwrap().len(), 1);
 
+    std::fs::remove_file(&file).unwrap();
+    let listed = home.run(["mcp", "list", "--json"]).await.expect_code(0).json();
+    assert_eq!(listed["servers"], json!([]));
+    std::fs::write(&file, mcp_json("3")).unwrap();
     let again = home.run(["mcp", "trust", "--json", "."]).await.expect_code(0).json();
     assert_eq!(again["files"][0]["servers"], json!(["own"]));
     let untrusted = home.run(["mcp", "untrust", "--json"]).await.expect_code(0).json();
@@ -484,5 +488,43 @@ async fn a_server_behind_http_that_is_gone_costs_the_call() {
     let events = scene.turn("two").await;
     assert!(results(&events)[0].starts_with("Error: the MCP server web "), "{events:?}");
     scene.daemon.wait_for_line("an MCP server is down");
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_late_brings_its_tools_to_a_later_step() {
+    let home = Home::new();
+    let gate = home.path("gate");
+    let table = stub::table("late", "start_timeout = \"50ms\"", &[("STUB_START", gate.to_str().unwrap())]);
+    let mut scene = Scene::in_home(&home, &[], &table).await;
+    assert!(offers(&scene.turn("s").await)[0].1.is_empty());
+    scene.daemon.wait_for_line("a step goes on without the tools of an MCP server that is slow");
+    std::fs::write(&gate, "").unwrap();
+    scene.daemon.wait_for_line("an MCP server is ready");
+    let offers = offers(&scene.turn("s").await);
+    assert_eq!((offers.len(), offers[1].0.as_str(), offers[1].1.len()), (2, "change", 13));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_needs_ends_and_comes_back_when_it_is_needed() {
+    let tables = format!("[mcp]\nidle_stop = \"1s\"\n{}", stub::table("stub", "", &[]));
+    let mut scene = Scene::new(&[("mcp__stub__env", "")], &tables).await;
+    let first = results(&scene.turn("one").await).remove(0);
+    scene.daemon.wait_for_line("an MCP server is stopped");
+    let second = results(&scene.turn("two").await).remove(0);
+    assert_ne!(fact(&first, "pid"), fact(&second, "pid"));
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn no_more_servers_run_than_allowed() {
+    let tables =
+        format!("[mcp]\nmax_servers = 1\n{}{}", stub::table("a", "", &[]), stub::table("b", "", &[]));
+    let mut scene = Scene::new(&[("mcp__a__echo", "hi")], &tables).await;
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["you said hi"]);
+    assert!(offers(&events)[0].1.iter().all(|name| name.starts_with("mcp__a__")));
+    scene.daemon.wait_for_line("too many run (mcp.max_servers)");
     scene.end().await;
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, Write as _};
 
 use serde_json::{Value, json};
 
-/// What of the environment makes it start otherwise than well: `die`, `hang`.
+/// What of the environment makes it start otherwise than well: `die`, `hang`, or a file to wait for.
 const START: &str = "STUB_START";
 /// Names of more tools, one a line.
 const TOOLS: &str = "STUB_TOOLS";
@@ -45,7 +45,12 @@ fn serve() {
             return;
         }
         Ok("hang") => stub.deaf = true,
-        _ => {}
+        Ok(path) => {
+            while !std::path::Path::new(path).exists() {
+                std::thread::yield_now();
+            }
+        }
+        Err(_) => {}
     }
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
