@@ -71,7 +71,7 @@ pub fn workspace_mcp_servers(path: &Path, text: &str) -> Result<BTreeMap<String,
     let layer = file::parse(path, text)?;
     let mut leaves = BTreeMap::new();
     keys::collect("", &layer.values, &mut leaves);
-    for key in leaves.into_keys().filter(|key| !key.starts_with("mcp.servers.")) {
+    if let Some(key) = leaves.into_keys().find(|key| !key.starts_with("mcp.servers.")) {
         let origin = layer.origins.get(&key).cloned().unwrap_or(Source::Default);
         let reason = "a workspace's file holds tables [mcp.servers.NAME] only".to_owned();
         return Err(ConfigError::Value { key, origin, reason });

@@ -106,10 +106,18 @@ fn is_secret(key: &str) -> bool {
         || key.strip_prefix("providers.").is_some_and(|rest| rest.contains(".headers."))
 }
 
+fn is_address(key: &str) -> bool {
+    match key.rsplit_once('.') {
+        Some((_, "base_url")) => true,
+        Some((table, "url")) => table.starts_with("mcp.servers."),
+        Some(_) | None => false,
+    }
+}
+
 /// A URL's password is a secret too.
 fn masked(key: &str, value: Value) -> Value {
     let Value::String(_, url) = &value else { return value };
-    if !key.ends_with(".base_url") && !(key.starts_with("mcp.servers.") && key.ends_with(".url")) {
+    if !is_address(key) {
         return value;
     }
     let Some((scheme, rest)) = url.split_once("://") else { return value };

@@ -138,7 +138,7 @@ async fn list_again(server: &Server, connection: &Connection) {
     };
     match &listed {
         Ok(tools) => {
-            tracing::info!(server = server.name(), tools = tools.len(), "an MCP server's tools changed")
+            tracing::info!(server = server.name(), tools = tools.len(), "an MCP server's tools changed");
         }
         Err(why) => tracing::warn!(server = server.name(), why, "an MCP server's tools stay as they were"),
     }

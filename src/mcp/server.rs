@@ -257,23 +257,24 @@ impl Server {
 
     fn failed(&self, error: ServiceError, line: &Line) -> CallError {
         let server = self.name().to_owned();
-        match error {
-            ServiceError::McpError(error) if error.code == ErrorCode::INVALID_PARAMS => {
-                CallError::Arguments { server, what: error.message.into_owned() }
-            }
-            ServiceError::McpError(error) => CallError::Failed { server, what: error.message.into_owned() },
-            ServiceError::UnexpectedResponse => {
-                CallError::Failed { server, what: "its answer is no result of a call".to_owned() }
-            }
-            ServiceError::TransportClosed => {
-                let why = line.why().unwrap_or_else(|| "the connection ended".to_owned());
-                CallError::Lost { server, why }
-            }
-            other => {
-                self.doubted.notify_one();
-                CallError::Lost { server, why: describe(&other) }
-            }
+        if let ServiceError::McpError(error) = error {
+            let (code, what) = (error.code, error.message.into_owned());
+            return if code == ErrorCode::INVALID_PARAMS {
+                CallError::Arguments { server, what }
+            } else {
+                CallError::Failed { server, what }
+            };
         }
+        if matches!(error, ServiceError::UnexpectedResponse) {
+            return CallError::Failed { server, what: "its answer is no result of a call".to_owned() };
+        }
+        let why = if matches!(error, ServiceError::TransportClosed) {
+            line.why().unwrap_or_else(|| "the connection ended".to_owned())
+        } else {
+            self.doubted.notify_one();
+            describe(&error)
+        };
+        CallError::Lost { server, why }
     }
 
     /// The way to it. One that starts is waited for as long as a step would wait; one that is down soon comes back or is

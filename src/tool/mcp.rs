@@ -30,7 +30,9 @@ pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
         say_left_out(room, all.len() - room);
     }
     let kept = &all[..all.len().min(room)];
-    let names = name::all(kept.iter().map(|(server, tool)| (server.name(), tool.name.as_str())));
+    let named: Vec<(&str, &str)> =
+        kept.iter().map(|(server, tool)| (server.name(), tool.name.as_str())).collect();
+    let names = name::all(&named);
     let remote = kept.iter().zip(names).map(|((server, tool), name)| {
         let spec = ToolSpec { name, description: tool.description.clone(), parameters: tool.schema.clone() };
         let effect = if tool.reads { Effect::Reads } else { Effect::Acts };

@@ -96,24 +96,24 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(content: Value, expected: &str) {
+    fn check(content: &Value, expected: &str) {
         assert_eq!(said(json!({ "content": content }), 1000).text, expected);
     }
 
     #[test]
     fn texts_are_as_they_are() {
-        check(json!([{"type": "text", "text": "a\nb"}, {"type": "text", "text": "c"}]), "a\nb\nc");
-        check(json!([]), "(no output)");
+        check(&json!([{"type": "text", "text": "a\nb"}, {"type": "text", "text": "c"}]), "a\nb\nc");
+        check(&json!([]), "(no output)");
     }
 
     #[test]
     fn what_is_no_text_is_named_with_its_kind_and_size() {
         check(
-            json!([{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}]),
+            &json!([{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}]),
             "[image, image/png, 5 bytes, not shown]",
         );
         check(
-            json!([{"type": "audio", "data": "aGVsbG8=", "mimeType": "audio/wav"}]),
+            &json!([{"type": "audio", "data": "aGVsbG8=", "mimeType": "audio/wav"}]),
             "[audio, audio/wav, 5 bytes, not shown]",
         );
     }
@@ -121,15 +121,15 @@ mod tests {
     #[test]
     fn resources_are_shown_or_named() {
         check(
-            json!([{"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/x", "description": "An a."}]),
+            &json!([{"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/x", "description": "An a."}]),
             "[resource link: a file:///a, text/x] An a.",
         );
         check(
-            json!([{"type": "resource", "resource": {"uri": "file:///a", "text": "hello"}}]),
+            &json!([{"type": "resource", "resource": {"uri": "file:///a", "text": "hello"}}]),
             "[resource file:///a]\nhello",
         );
         check(
-            json!([{"type": "resource", "resource": {"uri": "file:///a", "mimeType": "x/y", "blob": "aGVsbG8="}}]),
+            &json!([{"type": "resource", "resource": {"uri": "file:///a", "mimeType": "x/y", "blob": "aGVsbG8="}}]),
             "[resource file:///a] [data, x/y, 5 bytes, not shown]",
         );
     }
