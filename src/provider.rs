@@ -16,6 +16,8 @@ mod sse;
 mod stream;
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 #[path = "../tests/it/model_server.rs"]
 mod model_server;
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod tests;
 use futures_util::future::BoxFuture;
 use reqwest::header::HeaderName;
 
-use self::parse::MessagesParser;
+pub(super) use self::parse::MessagesParser;
 use super::http::{Access, Endpoint};
 use super::stream::read_answer;
 use super::{CallError, ChunkSink, Completion, ModelRequest, Provider};

@@ -14,7 +14,7 @@ mod tests;
 use futures_util::future::BoxFuture;
 use reqwest::header::AUTHORIZATION;
 
-use self::parse::ChatParser;
+pub(super) use self::parse::ChatParser;
 use super::http::{Access, Endpoint};
 use super::stream::read_answer;
 use super::{CallError, ChunkSink, Completion, ModelRequest, Provider};

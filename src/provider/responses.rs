@@ -13,7 +13,7 @@ mod tests;
 use futures_util::future::BoxFuture;
 use reqwest::header::AUTHORIZATION;
 
-use self::parse::ResponsesParser;
+pub(super) use self::parse::ResponsesParser;
 use super::http::{Access, Endpoint};
 use super::stream::read_answer;
 use super::{CallError, ChunkSink, Completion, ModelRequest, Provider};

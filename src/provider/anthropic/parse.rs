@@ -33,7 +33,7 @@ struct Open {
 }
 
 /// Reads one answer.
-pub(super) struct MessagesParser<'e> {
+pub(in crate::provider) struct MessagesParser<'e> {
     blame: Blame<'e>,
     blocks: Vec<Open>,
     counts: Option<Counts>,
@@ -42,7 +42,7 @@ pub(super) struct MessagesParser<'e> {
 }
 
 impl<'e> MessagesParser<'e> {
-    pub(super) fn new(blame: Blame<'e>) -> Self {
+    pub(in crate::provider) fn new(blame: Blame<'e>) -> Self {
         Self { blame, blocks: Vec::new(), counts: None, finish: None, scratch: String::new() }
     }
 

@@ -31,7 +31,7 @@ struct Replay<'a> {
 }
 
 /// Reads one answer.
-pub(super) struct ChatParser<'e> {
+pub(in crate::provider) struct ChatParser<'e> {
     blame: Blame<'e>,
     think: Option<ThinkSplitter>,
     tools_offered: bool,
@@ -51,7 +51,7 @@ pub(super) struct ChatParser<'e> {
 }
 
 impl<'e> ChatParser<'e> {
-    pub(super) fn new(blame: Blame<'e>, think_tags: bool, tools_offered: bool) -> Self {
+    pub(in crate::provider) fn new(blame: Blame<'e>, think_tags: bool, tools_offered: bool) -> Self {
         Self {
             blame,
             think: think_tags.then(ThinkSplitter::new),

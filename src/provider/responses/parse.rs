@@ -16,7 +16,7 @@ use crate::provider::stream::{Flow, Parser, cut_short};
 use crate::provider::{CallError, Completion, Finish, Retry};
 
 /// Reads one answer.
-pub(super) struct ResponsesParser<'e> {
+pub(in crate::provider) struct ResponsesParser<'e> {
     blame: Blame<'e>,
     items: Items,
     finish: Option<Finish>,
@@ -32,7 +32,7 @@ struct Place<'a> {
 }
 
 impl<'e> ResponsesParser<'e> {
-    pub(super) fn new(blame: Blame<'e>) -> Self {
+    pub(in crate::provider) fn new(blame: Blame<'e>) -> Self {
         Self { blame, items: Items::default(), finish: None, usage: None, scratch: String::new() }
     }
 
