@@ -287,6 +287,11 @@ impl ModelServer {
         self.shared.reply_came.notify_one();
     }
 
+    /// Drops the replies that nobody has asked for.
+    pub fn forget_replies(&self) {
+        self.shared.replies.lock().unwrap().clear();
+    }
+
     /// All requests so far.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.received.lock().unwrap().0.clone()
