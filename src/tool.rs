@@ -45,6 +45,7 @@ use crate::config::Config;
 use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
 use crate::mcp::Servers;
 use crate::process::Spool;
+use crate::store::Blobs;
 
 /// Whether a call may change anything outside the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +73,8 @@ pub struct ToolContext {
     pub takes_images: bool,
     /// What the session's tools keep between calls.
     pub state: Arc<ToolState>,
+    /// The session's pictures.
+    pub blobs: Blobs,
     /// Runs subagents; none in a subagent.
     pub delegate: Option<Arc<dyn Delegate>>,
     /// Cancelled: end now, kill what was started, return.
@@ -257,6 +260,18 @@ impl Tools {
     }
 }
 
+/// The blobs of a session in memory.
+#[cfg(test)]
+fn blobs_of_test() -> Blobs {
+    use crate::store::{Header, SessionStore as _, memory::MemoryStore};
+    use futures_util::FutureExt as _;
+
+    let (store, id) = (MemoryStore::default(), SessionId::new("s1").unwrap());
+    let header = Header { id: id.clone(), created_at: 0, cwd: "/".to_owned(), parent_session: None };
+    drop(store.create(header).now_or_never());
+    Blobs::new(Arc::new(store), id)
+}
+
 #[cfg(test)]
 impl ToolContext {
     /// A context in a directory, with all rights and nothing kept.
@@ -268,6 +283,7 @@ impl ToolContext {
             mode: PermissionMode::FullAccess,
             takes_images: false,
             state: Arc::default(),
+            blobs: blobs_of_test(),
             delegate: None,
             cancel: CancellationToken::new(),
         }

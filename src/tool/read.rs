@@ -1,5 +1,6 @@
 //! `read`: shows a window of a text file as numbered lines.
 
+mod picture;
 mod window;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use self::window::{Ask, End, Window};
 use super::observed::Note;
 use super::paths::Place;
 use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
-use crate::config::Config;
+use crate::config::{ByteSize, Config};
 use crate::event::ToolSpec;
 
 const NAME: &str = "read";
@@ -25,6 +26,7 @@ const FRAME_BYTES: usize = 256;
 pub(super) struct Read {
     spec: ToolSpec,
     result_bytes_max: usize,
+    image_bytes_max: ByteSize,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -57,7 +59,7 @@ impl Read {
     pub(super) fn new(config: &Config) -> Self {
         let description = format!(
             "Reads a text file and returns its lines as \"number: text\". Shows at most {LINES_MAX} lines and {} a call, \
-             and {} characters of a line; offset and limit choose which lines.",
+             and {} characters of a line; offset and limit choose which lines. Images are shown as such where you can see them.",
             config.turn.tool_result_bytes,
             window::LINE_CHARS_MAX
         );
@@ -68,6 +70,7 @@ impl Read {
                 parameters: arguments::schema::<Arguments>(),
             },
             result_bytes_max: config.turn.tool_result_bytes.bytes(),
+            image_bytes_max: config.limits.image_bytes,
         }
     }
 
@@ -99,7 +102,12 @@ impl Read {
                 ToolOutput::failed_without_code("reading failed inside; this is a bug")
             })?,
         };
-        let window = window.map_err(|error| failure(&path, &error))?;
+        let window = match window {
+            Err(window::ReadError::NotText(kind)) if context.takes_images => {
+                return picture::show(&path, kind, self.image_bytes_max, context).await;
+            }
+            window => window.map_err(|error| failure(&path, &error))?,
+        };
         if window.first_missing(offset) {
             let text = format!("offset {offset} is out of range for this file ({} lines)", window.seen);
             return Err(ToolOutput::failed(Failed::InvalidArguments, &text));
@@ -149,11 +157,12 @@ fn framed(path: &Path, offset: u64, window: &Window) -> String {
     };
     let lossy =
         if window.lossy { "(Some bytes are not valid UTF-8 and are shown as \u{FFFD})\n" } else { "" };
-    format!(
-        "<path>{}</path>\n<type>file</type>\n<content>\n{}\n{lossy}{note}\n</content>",
-        path.display(),
-        window.text
-    )
+    framed_as("file", path, &format!("{}\n{lossy}{note}", window.text))
+}
+
+/// The frame around what is shown of a file.
+fn framed_as(kind: &str, path: &Path, content: &str) -> String {
+    format!("<path>{}</path>\n<type>{kind}</type>\n<content>\n{content}\n</content>", path.display())
 }
 
 fn total(window: &Window) -> String {

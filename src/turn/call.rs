@@ -146,6 +146,7 @@ impl Turn {
             mode: self.mode,
             takes_images: self.route.abilities.images,
             state: self.tool_state.clone(),
+            blobs: self.blobs.clone(),
             delegate: self.delegate.clone(),
             cancel: self.cancel.clone(),
         }

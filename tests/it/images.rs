@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::model_server::anthropic;
+use crate::model_server::{anthropic, chat};
 use crate::stage::{Stage, events, leave};
 use crate::support::Peer;
 
@@ -217,6 +217,35 @@ async fn older_pictures_are_left_out_of_a_request_that_would_be_too_large() {
     let sent = stage.model.request().await.json().to_string();
     assert!(sent.contains(&STANDARD.encode(&other)) && !sent.contains(&STANDARD.encode(PNG)), "{sent}");
     assert!(sent.contains("what is this?\\n[an image (image/png, 2x1) that is not shown]"), "{sent}");
+    leave(peer).await;
+}
+
+#[tokio::test]
+async fn a_picture_that_is_read_follows_its_result_and_stays_after_a_restart() {
+    let mut stage = Stage::with("", TAKES_IMAGES).await;
+    fs::write(stage.home.work().join("dot.png"), PNG).unwrap();
+    let arguments = json!({ "file_path": "dot.png" }).to_string();
+    stage.model.push(chat::calls(&[("call_1", "read", &arguments)]));
+    stage.says(&["a dot", "still"]);
+    let mut peer = stage.peer().await;
+    peer.prompt("s", "look at dot.png").await;
+    peer.take_aside();
+    leave(peer).await;
+    let _first = stage.model.request().await;
+    let second = stage.model.request().await.json();
+    let messages = second["messages"].as_array().unwrap();
+    let [.., result, shown] = messages.as_slice() else { panic!("{second}") };
+    assert_eq!((&result["role"], &shown["role"]), (&json!("tool"), &json!("user")));
+    assert!(result["content"].as_str().unwrap().contains("<type>image</type>"), "{result}");
+    let url = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
+    assert_eq!(shown["content"][1]["image_url"]["url"], url);
+    stage.stop().await;
+    stage.begin().await;
+    let mut peer = stage.peer().await;
+    peer.prompt("s", "and now?").await;
+    peer.take_aside();
+    let third = stage.model.request().await.json();
+    assert_eq!(third["messages"].as_array().unwrap()[..messages.len()], messages[..]);
     leave(peer).await;
 }
 

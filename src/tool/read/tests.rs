@@ -205,3 +205,34 @@ async fn a_cancelled_call_is_aborted() {
     bench.context.cancel.cancel();
     assert_eq!(code(&bench.read("f").await), "ABORTED");
 }
+
+#[tokio::test]
+async fn a_picture_is_shown_to_a_model_that_takes_pictures() {
+    use crate::event::Block;
+
+    let mut bench = bench_with(|config| config.limits.image_bytes = crate::config::ByteSize(40));
+    let png = b"\x89PNG\r\n\x1A\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x01";
+    fs::write(bench.path("dot.png"), png).unwrap();
+    assert_eq!(bench.read("dot.png").await.error.unwrap().code, "FS_NOT_TEXT");
+    bench.context.takes_images = true;
+    let output = bench.read("dot.png").await;
+    let path = bench.path("dot.png").display().to_string();
+    assert_eq!(
+        output.text,
+        format!("<path>{path}</path>\n<type>image</type>\n<content>\n(image/png, 2x1, 24 bytes)\n</content>")
+    );
+    let [Block::Image { attachment }] = output.images.as_slice() else { panic!("{:?}", output.images) };
+    assert_eq!((attachment.name.as_deref(), attachment.bytes), (Some("dot.png"), 24));
+    let kept = bench.context.blobs.get(&attachment.attachment_id).await.unwrap();
+    assert_eq!(kept.as_deref(), Some(&png[..]));
+    for (name, content, text) in [
+        ("large.png", [&png[..], &[0; 17]].concat(), "is over limits.image_bytes (40B)"),
+        ("cut.png", png[..20].to_vec(), "it is a damaged image/png image"),
+        ("elf", b"\x7FELF\x02\x01\x01\0".to_vec(), "it is not text but an ELF executable"),
+    ] {
+        fs::write(bench.path(name), content).unwrap();
+        let output = bench.read(name).await;
+        assert_eq!(output.error.as_ref().unwrap().code, "FS_NOT_TEXT");
+        assert!(output.text.contains(text), "{}", output.text);
+    }
+}

@@ -134,7 +134,7 @@ pub(super) fn read(ask: &Ask) -> Result<Window, ReadError> {
 
 /// Opens a regular file and nothing else. It is looked at first, because opening alone acts on some devices, and once
 /// more when it is open, because it may have become another; a FIFO in its place does not block us.
-fn open(path: &Path) -> Result<(File, Stat), ReadError> {
+pub(super) fn open(path: &Path) -> Result<(File, Stat), ReadError> {
     let check = |stat: &Stat| match kind::irregular(FileType::from_raw_mode(stat.st_mode)) {
         Some(kind) => Err(ReadError::NotRegularFile(kind)),
         None => Ok(()),
