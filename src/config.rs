@@ -195,6 +195,10 @@ table! {
         max_tokens_as_success: bool = false,
         /// What agents may touch.
         permission_mode: PermissionMode = PermissionMode::WorkspaceWrite,
+        /// Tokens that a session may use in all, its subagents counted in; none or 0: any number.
+        budget_tokens: Option<u64> = None,
+        /// What a session may cost in all, in the provider's currency, where prices are configured; none or 0: anything.
+        budget_cost: Option<f64> = None,
         /// An idle session leaves memory after this.
         #[serde(with = "duration")]
         idle_unload: Duration = Duration::from_mins(10),
@@ -208,6 +212,10 @@ table! {
         repeat_remind: u32 = 3,
         /// The identical call that stops the turn.
         repeat_stop: u32 = 8,
+        /// Percent of the model's window less its output at which what was said is summarised.
+        compact_at: u32 = 80,
+        /// What the model gets of one `AGENTS.md`; 0: none is read.
+        agent_instructions_bytes: ByteSize = ByteSize(32 * KIB),
         /// Text of one tool result that the model gets.
         tool_result_bytes: ByteSize = ByteSize(50 * KIB),
     }

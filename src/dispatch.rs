@@ -57,6 +57,7 @@ fn serve(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) -> Res
         Method::Cancel => with(params, |params| handler::cancel::start(caller, params)),
         Method::Create => with(params, |params| handler::create::start(caller, params)),
         Method::Resume => with(params, |params| handler::resume::start(caller, params)),
+        Method::Update => with(params, |params| handler::update::start(caller, params)),
         Method::Subscribe => with(params, |params| handler::subscribe::start(caller, params)),
         Method::Unsubscribe => with(params, |params| handler::subscribe::stop(caller, params)),
         Method::Read => with(params, |params| handler::read::start(caller, &params)),

@@ -7,6 +7,7 @@ mod body;
 mod data;
 mod id;
 mod message;
+mod totals;
 mod work;
 
 pub use self::body::{EventBody, EventError, SessionEvent, escape_line_separators};
@@ -21,6 +22,7 @@ pub use self::id::{Epoch, InvalidSessionId, MessageId, Seq, SessionId};
 pub use self::message::{
     AbortCause, Block, Failure, FailureCode, Message, Role, Source, SourceKind, ToolSpec, Usage,
 };
+pub use self::totals::{Cost, Totals};
 pub use self::work::{
     Attachment, CompactionEnd, CompactionStart, CompactionSummary, JobCall, JobRegistered, JobSettled,
     JobStatus, ShadowedRange, StopReason, SubagentCatalog, SubagentFinished, SubagentStarted, Todo,

@@ -27,6 +27,7 @@ pub mod submitted;
 pub mod subscribe;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod update;
 pub mod wait;
 
 use futures_util::FutureExt;

@@ -21,7 +21,7 @@ pub use self::initialize::{
     SERVER_NAME, ServerInfo, SessionScope, VERSION, WhenBusy,
 };
 pub use self::method::Method;
-pub use self::scalar::{Empty, LastSeq, Mode, PositiveInt, Since};
+pub use self::scalar::{Amount, Empty, LastSeq, Mode, PositiveInt, Since};
 pub use self::server::{
     ConnectionState, Counts, DrainParams, McpServerState, McpState, ModelInfo, ModelsResult, Phase, Prices,
     RouteModels, SessionState, StatusResult,
@@ -30,5 +30,5 @@ pub use self::session::{
     BlobParams, BlobResult, CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult,
     DirectoryParams, DirectoryResult, ListParams, ListResult, ListedSession, PositionResult, PromptParams,
     QueueResult, QueuedPrompt, ReadParams, ReadResult, Receipt, SessionParams, SetDirectoryParams,
-    SettledPrompt, SettledStatus, SubscribeParams, SubscribeResult, WaitParams,
+    SettledPrompt, SettledStatus, SubscribeParams, SubscribeResult, UpdateParams, WaitParams,
 };

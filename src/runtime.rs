@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::Loaded;
-use crate::event::{AbortCause, MessageId, SessionId};
+use crate::event::{AbortCause, MessageId, Seq, SessionId, SessionUpdate};
 use crate::mcp;
 use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
@@ -172,6 +172,11 @@ impl Runtime {
             Ok(()) => answer,
             Err(_) => self.if_stored(id, || ()),
         }
+    }
+
+    /// Changes a session's settings, from its next step on. Tells where that is in its log, if it has one yet.
+    pub fn update(&self, id: &SessionId, update: SessionUpdate) -> Answer<Option<Seq>> {
+        self.submit(id, |answer| Command::Update { update: Box::new(update), answer })
     }
 
     /// A session's working directory; an unknown session is made in memory.

@@ -27,7 +27,7 @@ pub use self::registry::Parts;
 
 pub(crate) use self::actor::session_error;
 pub(crate) use self::mailbox::{Command, PromptAnswers};
-pub(crate) use self::state::QueueFold;
+pub(crate) use self::state::{Budget, QueueFold};
 
 /// What a session is made with when its id is new.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct NewSession {
     pub permission_mode: Option<PermissionMode>,
     /// The session that delegates to it.
     pub parent: Option<SessionId>,
+    /// What it may use; what is not named is the configured budget.
+    pub(crate) budget: Budget,
 }
 
 /// What to do with a prompt while a turn runs or is queued.

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 pub use self::blob::{BlobId, Blobs};
 
-use crate::event::{Epoch, Seq, SessionEvent, SessionId};
+use crate::event::{Epoch, Seq, SessionEvent, SessionId, Totals};
 
 /// What a log begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +113,8 @@ pub struct Summary {
     pub updated_at: u64,
     /// The last event.
     pub last: Option<Seq>,
+    /// What it has used, as its last turn's end says.
+    pub totals: Option<Totals>,
 }
 
 /// Why the store could not do it.

@@ -3,11 +3,16 @@
 //! A turn reads the conversation it was given and tells what happens as [`Fact`]s, which the session's actor logs and
 //! publishes before it acknowledges them. Text goes to [`text::LiveText`]. The turn knows neither log nor clients.
 
+mod branch;
 mod call;
+mod compact;
 mod context;
 mod fact;
+mod instructions;
+mod measure;
 mod pictures;
 mod sink;
+mod small_file;
 mod step;
 pub mod text;
 
@@ -18,7 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::call::lost_result;
 pub use self::context::now_ms;
-pub use self::fact::{Fact, FactEvent, Facts, Logged, Lost};
+pub use self::fact::{Fact, FactEvent, Facts, Fresh, Given, Logged, Lost, Told, Wants};
+pub use self::measure::Measured;
 
 use self::call::Repeats;
 use self::step::Step;
@@ -87,6 +93,10 @@ pub struct Turn {
     pub header_reason: &'static str,
     /// The last `request/context`, if any.
     pub context: Option<RequestContext>,
+    /// The size of the conversation, as the provider told it last.
+    pub measured: Option<Measured>,
+    /// What this turn keeps between its steps.
+    pub memory: Memory,
     /// Whether the session has a title.
     pub titled: bool,
     /// The session's pictures.
@@ -97,6 +107,15 @@ pub struct Turn {
     pub text: Arc<LiveText>,
     /// Cancelled: stop, keep what there is, return.
     pub cancel: CancellationToken,
+}
+
+/// What a turn keeps between its steps.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Directories whose `AGENTS.md` is to be looked at before the next call of the model.
+    touched: Vec<PathBuf>,
+    /// A summary failed: none is tried again before its time.
+    cramped: bool,
 }
 
 /// How a turn ended, before its end is in the log.
@@ -147,8 +166,7 @@ impl Turn {
     async fn steps(&mut self) -> Result<TurnEndReason, Stop> {
         let mut repeats = Repeats::new(self.config.turn.repeat_remind, self.config.turn.repeat_stop);
         for number in 1..=self.config.turn.max_steps {
-            self.open_step(number, repeats.take_reminder()).await?;
-            let asked = match self.ask(number).await {
+            let asked = match self.step(number, repeats.take_reminder()).await {
                 Ok(asked) => asked,
                 Err(stop) => {
                     self.close_step(number, &stop).await?;
@@ -157,7 +175,10 @@ impl Turn {
             };
             let ends = match asked {
                 Step::Final(reason) => Some(reason),
-                Step::Calls(calls) => self.run_calls(number, &calls, &mut repeats).await?,
+                Step::Calls(calls) => {
+                    self.note_touched(&calls);
+                    self.run_calls(number, &calls, &mut repeats).await?
+                }
             };
             let end = EventBody::StepEnd(StepMark { turn: self.number, step: number });
             let waiting = self.facts.tell_and_look(vec![end.into()]).await?;
@@ -174,6 +195,19 @@ impl Turn {
         let max = self.config.turn.max_steps;
         let message = format!("the turn reached turn.max_steps ({max} model calls); prompt again to go on");
         Err(Stop::failed(Failure::new(FailureCode::MaxSteps, message)))
+    }
+
+    /// Opens a step, makes room if the conversation has grown too long, and asks the model.
+    async fn step(&mut self, number: u32, reminder: Option<String>) -> Result<Step, Stop> {
+        let exhausted = self.begin_step(number).await?;
+        // Whatever becomes of making room: what was said to the agent goes into the conversation.
+        let room = if exhausted.is_none() { self.make_room(number, false).await } else { Ok(false) };
+        self.open_step(number, reminder).await?;
+        room?;
+        match exhausted {
+            Some(failure) => Err(Stop::failed(failure)),
+            None => self.ask(number).await,
+        }
     }
 
     async fn close_step(&self, number: u32, stop: &Stop) -> Result<(), Stop> {

@@ -7,7 +7,7 @@ use super::escape::one_line;
 use super::reach::{self, Reached};
 use super::table::Table;
 use super::{Failure, Globals, exit, human, listing, offline, output, refusal};
-use crate::event::SessionId;
+use crate::event::{SessionId, Totals};
 use crate::protocol::{Empty, LastSeq, ListedSession, Method, SessionParams, SessionStatus};
 use crate::store::Summary;
 
@@ -81,6 +81,10 @@ struct Line<'a> {
     status: SessionStatus,
     last_seq: LastSeq,
     #[serde(skip_serializing_if = "Option::is_none")]
+    totals: Option<Totals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_hit_percent: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<&'a SessionId>,
 }
 
@@ -121,6 +125,7 @@ fn stored(summary: Summary) -> ListedSession {
         updated_at: summary.updated_at,
         status: SessionStatus::Idle,
         last_seq: LastSeq(summary.last),
+        totals: summary.totals,
         parent_session_id: summary.header.parent_session,
     }
 }
@@ -160,12 +165,15 @@ fn line(session: &ListedSession) -> Line<'_> {
         updated_at: human::iso(session.updated_at),
         status: session.status,
         last_seq: session.last_seq,
+        totals: session.totals,
+        cache_hit_percent: session.totals.and_then(|totals| totals.cache_hit_percent()),
         parent_session_id: session.parent_session_id.as_ref(),
     }
 }
 
 fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> String {
-    let mut table = Table::new(&["SESSION", "STATE", "UPDATED", "CWD", "TITLE"], has_header);
+    let mut table =
+        Table::new(&["SESSION", "STATE", "UPDATED", "TOKENS", "CACHED", "COST", "CWD", "TITLE"], has_header);
     let now = human::now_ms();
     for session in sessions {
         let state = match session.status {
@@ -176,11 +184,19 @@ fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> Stri
             session.session_id.to_string(),
             state.to_owned(),
             human::ago(now.saturating_sub(session.updated_at)),
+            used(session, |totals| Some(human::count(totals.usage.total_tokens))),
+            used(session, |totals| Some(format!("{}%", totals.cache_hit_percent()?))),
+            used(session, |totals| Some(format!("{:.2}", totals.cost?.amount()))),
             human::short_path(&session.cwd, &globals.environment),
             one_line(session.title.as_deref().unwrap_or_default(), usize::MAX),
         ]);
     }
     table.text()
+}
+
+/// What a session has used, or a dash.
+fn used(session: &ListedSession, part: impl Fn(Totals) -> Option<String>) -> String {
+    session.totals.and_then(part).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Answered when the agent is gone, however long its end takes; the daemon bounds that.

@@ -182,6 +182,8 @@ fn counts(config: &Config) -> Checked {
         at_least(key, count, 1)?;
         at_most(key, count, COUNT_MAX)?;
     }
+    at_least("turn.compact_at", config.turn.compact_at, 10)?;
+    at_most("turn.compact_at", config.turn.compact_at, 95)?;
     at_least("turn.repeat_remind", config.turn.repeat_remind, 2)?;
     at_least("turn.repeat_stop", config.turn.repeat_stop, config.turn.repeat_remind)
 }
@@ -208,7 +210,14 @@ fn sizes(config: &Config) -> Checked {
         at_least(key, size, ByteSize(1))?;
         at_most(key, size, SIZE_MAX)?;
     }
-    at_least("tools.spool_total_bytes", config.tools.spool_total_bytes, config.tools.spool_bytes)
+    at_least("tools.spool_total_bytes", config.tools.spool_total_bytes, config.tools.spool_bytes)?;
+    at_most("turn.agent_instructions_bytes", config.turn.agent_instructions_bytes, SIZE_MAX)?;
+    match config.sessions.budget_cost {
+        Some(cost) if !(cost.is_finite() && cost >= 0.0) => {
+            refuse("sessions.budget_cost", format!("{cost} is no amount; 0 is no budget"))
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn durations(config: &Config) -> Checked {

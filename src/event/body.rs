@@ -13,7 +13,7 @@ use super::work::{
     CompactionEnd, CompactionStart, CompactionSummary, JobRegistered, JobSettled, SubagentCatalog,
     SubagentFinished, SubagentStarted, TodoWrite,
 };
-use super::{Epoch, Message, Seq};
+use super::{Epoch, Message, Seq, Totals};
 
 /// Why a stored or offered event is not valid.
 #[derive(Debug, thiserror::Error)]
@@ -162,9 +162,16 @@ impl EventBody {
             Some(&title.title)
         } else if let Self::SessionUpdate(update) = self {
             update.title.as_deref()
+        } else if let Self::TurnEnd(end) = self {
+            end.title.as_deref()
         } else {
             None
         }
+    }
+
+    /// What the session has used when this event was written, if it says so.
+    pub fn totals(&self) -> Option<Totals> {
+        if let Self::TurnEnd(end) = self { end.totals } else { None }
     }
 }
 
@@ -283,6 +290,8 @@ mod tests {
         let body = EventBody::TurnEnd(TurnEnd {
             turn: 3,
             reason: TurnEndReason::Aborted { reason: AbortCause::User },
+            totals: None,
+            title: None,
         });
         let bytes = SessionEvent::new(Seq(7), 99, body).encode().unwrap();
         assert_eq!(

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{AbortCause, Epoch, Failure, Message, Seq, ToolSpec, Usage};
+use super::{AbortCause, Cost, Epoch, Failure, Message, Seq, ToolSpec, Totals, Usage};
 
 macro_rules! data {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty,)* })*) => {
@@ -78,6 +78,12 @@ data! {
         turn: u32,
         /// How it ended.
         reason: TurnEndReason,
+        /// What the session has used so far (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        totals: Option<Totals>,
+        /// The session's title, where a client chose it: so a log's end tells it (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
     }
     /// `step/start` and `step/end`.
     StepMark {
@@ -106,6 +112,9 @@ data! {
         /// What it cost.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
+        /// The same in the provider's currency, where prices are configured (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<Cost>,
         /// Set on the prefix kept from a cancelled call.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         interrupted: bool,
@@ -245,6 +254,7 @@ data! {
         cwd: String,
     }
     /// `session/update` (ours): what changed.
+    #[derive(Default, PartialEq, Eq)]
     SessionUpdate {
         /// New model.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -264,6 +274,12 @@ data! {
         /// New title.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
+        /// New budget in tokens; 0: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_tokens: Option<u64>,
+        /// New budget in the provider's currency; 0: none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_cost: Option<Cost>,
     }
 }
 

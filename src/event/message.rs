@@ -108,6 +108,9 @@ pub struct Source {
     /// `runtime-context`: the named facts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sections: Option<Box<RawValue>>,
+    /// `agent-instructions`: the file, absolute (ours).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
 }
 
 impl Source {
@@ -121,6 +124,7 @@ impl Source {
             call_id: None,
             form: None,
             sections: None,
+            path: None,
         }
     }
 }

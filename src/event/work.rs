@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Block, Epoch, Seq, SessionId, Usage};
+use super::{Block, Cost, Epoch, Seq, SessionId, Totals, Usage};
 
 macro_rules! data {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty,)* })*) => {
@@ -107,6 +107,9 @@ data! {
         /// What it said last; absent when it said nothing.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         last_assistant_message: Option<Vec<Block>>,
+        /// What it has used; counts to its parent's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        totals: Option<Totals>,
     }
     /// `compaction/start`.
     CompactionStart {
@@ -134,6 +137,9 @@ data! {
         /// What that cost.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Usage>,
+        /// The same in the provider's currency, where prices are configured (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<Cost>,
     }
     /// A range of events, ends included.
     ShadowedRange {

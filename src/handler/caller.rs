@@ -13,7 +13,7 @@ use crate::auth::Scope;
 use crate::event::{PermissionMode, SessionId};
 use crate::protocol::{ClientInfo, Completion, OnDisconnect, SessionScope, WhenBusy};
 use crate::rpc::{ErrorKind, RpcError};
-use crate::session::NewSession;
+use crate::session::{Budget, NewSession};
 
 /// What a client that says nothing gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,8 @@ pub struct Bound {
     pub reasoning_effort: Option<String>,
     /// What their agents may touch.
     pub permission_mode: Option<PermissionMode>,
+    /// What each may use.
+    pub(super) budget: Budget,
     /// When prompts are answered.
     pub completion: Completion,
     /// What becomes of prompts while a turn runs.
@@ -104,6 +106,7 @@ impl Bound {
             reasoning_effort: self.reasoning_effort.clone(),
             permission_mode: self.permission_mode,
             parent: None,
+            budget: self.budget,
         }
     }
 }

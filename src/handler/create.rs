@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::caller::Caller;
-use super::initialize::directory;
+use super::initialize::{budget, directory};
 use super::{Outcome, Started};
 use crate::event::SessionId;
 use crate::protocol::{CreateParams, CreateResult, LastSeq};
 use crate::rpc::RpcError;
+use crate::session::Budget;
 
 /// Submits the creation. The connection follows the session from its start.
 ///
@@ -27,6 +28,9 @@ pub fn start(caller: &Arc<Caller>, params: CreateParams) -> Result<Started, RpcE
     new.max_tokens = params.max_tokens.map(|tokens| tokens.0).or(new.max_tokens);
     new.reasoning_effort = params.reasoning_effort.or(new.reasoning_effort);
     new.permission_mode = params.permission_mode.map(Into::into).or(new.permission_mode);
+    let budget = budget(params.budget_tokens, params.budget_cost);
+    new.budget =
+        Budget { tokens: budget.tokens.or(new.budget.tokens), cost: budget.cost.or(new.budget.cost) };
 
     let session = params.session_id.unwrap_or_else(SessionId::random);
     caller.follows.has_place(&session)?;

@@ -11,14 +11,17 @@ use super::{Outcome, Started, invalid};
 use crate::auth::Scope;
 use crate::config::Limits;
 use crate::protocol::{
-    InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION,
+    Amount, InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION,
 };
 use crate::rpc::{ErrorKind, RpcError};
+use crate::session::Budget;
 
 /// What this server can do beyond the protocol that it is compatible with.
 const CAPABILITIES: &[&str] = &[
     "session/cancel",
+    "session/update",
     "steer",
+    "budgets",
     "session/create",
     "session/resume",
     "session/subscribe",
@@ -73,6 +76,7 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         max_tokens: params.max_tokens.map(|tokens| tokens.0),
         reasoning_effort: params.reasoning_effort,
         permission_mode: params.permission_mode.map(Into::into),
+        budget: budget(params.budget_tokens, params.budget_cost),
         completion: params.completion.unwrap_or(defaults.completion),
         when_busy: params.when_busy.unwrap_or(defaults.when_busy),
         deltas: params.deltas.unwrap_or(defaults.deltas),
@@ -97,6 +101,11 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         caller.follows.begin_all(deltas);
     }
     Ok(Started::Now(Ok(outcome)))
+}
+
+/// A budget that a client names.
+pub(super) fn budget(tokens: Option<u64>, cost: Option<Amount>) -> Budget {
+    Budget { tokens, cost: cost.map(|amount| amount.0) }
 }
 
 /// A directory that a client names: absolute and there.

@@ -70,6 +70,7 @@ fn wire(listed: &Listed) -> ListedSession {
         updated_at: summary.updated_at,
         status: wire_status(listed.status),
         last_seq: LastSeq(summary.last),
+        totals: summary.totals,
         parent_session_id: summary.header.parent_session.clone(),
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Mode, PositiveInt};
+use super::{Amount, Mode, PositiveInt};
 
 /// What `initialize` says the server is; official clients compare it.
 pub const SERVER_NAME: &str = "deepseek-harness-sdk-runtime";
@@ -113,6 +113,12 @@ pub struct InitializeParams {
     /// What its agents may touch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission_mode: Option<Mode>,
+    /// Tokens that each session that it makes may use; 0: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_tokens: Option<u64>,
+    /// What each may cost, in the provider's currency; 0: anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_cost: Option<Amount>,
     /// What becomes of its turns when it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_disconnect: Option<OnDisconnect>,

@@ -60,6 +60,8 @@ methods! {
     Create = "session/create", control, late, bounded;
     /// Opens a stored session.
     Resume = "session/resume", control, late, bounded;
+    /// Changes its settings.
+    Update = "session/update", control, late, bounded;
     /// Follows a session.
     Subscribe = "session/subscribe", observe, late, bounded;
     /// Stops following it.

@@ -3,7 +3,7 @@
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::event::{PermissionMode, Seq};
+use crate::event::{Cost, PermissionMode, Seq};
 
 /// `{}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,22 @@ impl<'de> Deserialize<'de> for PositiveInt {
             Ok(Self(value))
         } else {
             Err(D::Error::custom(format!("expected an integer from 1 to 9007199254740991, got {value}")))
+        }
+    }
+}
+
+/// An amount of money, 0 or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Amount(pub Cost);
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        if value.is_finite() && value >= 0.0 {
+            Ok(Self(Cost::new(value)))
+        } else {
+            Err(D::Error::custom(format!("expected an amount of 0 or more, got {value}")))
         }
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ContentBlock, LastSeq, Mode, PositiveInt, SessionStatus, Since, WhenBusy};
-use crate::event::{Epoch, MessageId, Seq, SessionId, TurnEndReason};
+use super::{Amount, ContentBlock, LastSeq, Mode, PositiveInt, SessionStatus, Since, WhenBusy};
+use crate::event::{Epoch, MessageId, Seq, SessionId, Totals, TurnEndReason};
 
 macro_rules! wire {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty,)* })*) => {
@@ -88,6 +88,41 @@ wire! {
         /// What its agent may touch.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         permission_mode: Option<Mode>,
+        /// Tokens that it may use in all; 0: any number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_tokens: Option<u64>,
+        /// What it may cost in all, in the provider's currency; 0: anything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_cost: Option<Amount>,
+    }
+    /// Parameters of `session/update`: any of the rest.
+    UpdateParams {
+        /// Which session.
+        session_id: SessionId,
+        /// Its provider; without a model, that provider's default one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// Its model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        /// Its output limit in tokens.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_tokens: Option<PositiveInt>,
+        /// How hard to think.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reasoning_effort: Option<String>,
+        /// What its agent may touch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permission_mode: Option<Mode>,
+        /// Its title.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// Tokens that it may use in all; 0: any number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_tokens: Option<u64>,
+        /// What it may cost in all, in the provider's currency; 0: anything.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        budget_cost: Option<Amount>,
     }
     /// Result of `session/create`.
     CreateResult {
@@ -212,6 +247,9 @@ wire! {
         status: SessionStatus,
         /// Its last event.
         last_seq: LastSeq,
+        /// What it has used, as its last turn's end says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        totals: Option<Totals>,
         /// The session that delegated to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent_session_id: Option<SessionId>,

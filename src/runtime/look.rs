@@ -1,6 +1,6 @@
 //! Looking at sessions without opening them: reading, following, listing. None of this takes a log's lease.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use bytes::Bytes;
 
@@ -50,10 +50,12 @@ impl Runtime {
         self.later(async move {
             let stored = runtime.shared.store.list().await;
             let stored = stored.map_err(|error| SessionError::StorageFailed(error.to_string()))?;
-            let running: HashSet<SessionId> = runtime.running();
-            let listed = stored.into_iter().map(|summary| {
-                let status =
-                    if running.contains(&summary.header.id) { Status::Running } else { Status::Idle };
+            let loaded: HashMap<SessionId, SharedFeed> = runtime.loaded_by_id();
+            let listed = stored.into_iter().map(|mut summary| {
+                let feed = loaded.get(&summary.header.id);
+                // A turn that runs has used more than the end of the last one says.
+                summary.totals = feed.and_then(|feed| feed.totals()).or(summary.totals);
+                let status = feed.map_or(Status::Idle, |feed| feed.position().1);
                 Listed { summary, status }
             });
             Ok(listed.collect())
@@ -146,12 +148,7 @@ impl Runtime {
         }
     }
 
-    fn running(&self) -> HashSet<SessionId> {
-        let feeds = self.shared.loaded();
-        feeds
-            .iter()
-            .filter(|feed| feed.position().1 == Status::Running)
-            .map(|feed| feed.session().clone())
-            .collect()
+    fn loaded_by_id(&self) -> HashMap<SessionId, SharedFeed> {
+        self.shared.loaded().into_iter().map(|feed| (feed.session().clone(), feed)).collect()
     }
 }

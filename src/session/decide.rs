@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::actor::killed;
-use super::state::{Keyed, State, content_hash};
+use super::state::{Budget, Keyed, State, content_hash};
 use super::{PromptRequest, SessionError, WhenBusy};
 use crate::event::{
-    ApprovalPolicy, Block, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId, PermissionPreset,
-    Recovered, Role, SandboxMode, SessionId, SessionOpened, Source, SourceKind, SpliceOutcome, StepMark,
-    StopReason, SubagentFinished, TurnEnd, TurnEndReason, TurnStart,
+    ApprovalPolicy, Block, CompactionEnd, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId,
+    PermissionPreset, Recovered, Role, SandboxMode, SessionId, SessionOpened, SessionUpdate, Source,
+    SourceKind, SpliceOutcome, StepMark, StopReason, SubagentFinished, TurnEnd, TurnEndReason, TurnStart,
 };
 use crate::turn::{FactEvent, lost_result};
 
@@ -147,9 +147,12 @@ impl State {
                 ));
                 events.push(FactEvent { sources: call.started.into_iter().collect(), ..body.into() });
             }
+            events.extend(self.decide_compaction_end().map(FactEvent::from));
             events.push(EventBody::StepEnd(StepMark { turn, step }).into());
         }
-        events.push(EventBody::TurnEnd(TurnEnd { turn, reason }).into());
+        let totals = Some(self.totals).filter(|totals| !totals.is_empty());
+        let title = self.title.clone().filter(|_| self.renamed);
+        events.push(EventBody::TurnEnd(TurnEnd { turn, reason, totals, title }).into());
         events
     }
 
@@ -160,6 +163,33 @@ impl State {
         } else {
             false
         }
+    }
+
+    /// What was chosen for the session before it had a log, and stands nowhere else.
+    fn decide_first_update(&self) -> Option<EventBody> {
+        let Budget { tokens, cost } = self.settings.budget;
+        let title = self.title.clone();
+        let update =
+            SessionUpdate { title, budget_tokens: tokens, budget_cost: cost, ..SessionUpdate::default() };
+        (update != SessionUpdate::default()).then_some(EventBody::SessionUpdate(update))
+    }
+
+    /// Changes settings: the events that say so to everybody.
+    pub(super) fn decide_update(update: SessionUpdate) -> Vec<EventBody> {
+        let mode = update.permission_mode;
+        let mut events = vec![EventBody::SessionUpdate(update)];
+        if let Some(mode) = mode {
+            events.push(EventBody::PermissionPreset(PermissionPreset { preset: mode }));
+            events.push(EventBody::SandboxMode(SandboxMode { mode }));
+        }
+        events
+    }
+
+    /// Ends a compaction that something broke off.
+    fn decide_compaction_end(&self) -> Option<EventBody> {
+        let compaction_id = self.compaction.clone()?;
+        let error = Some("it was broken off".to_owned());
+        Some(EventBody::CompactionEnd(CompactionEnd { compaction_id, error }))
     }
 
     /// Opens a life of the log: what was found, a new root log's settings, the end of a turn that a crash left open.
@@ -173,6 +203,7 @@ impl State {
             events.push(EventBody::PermissionPreset(PermissionPreset { preset: mode }).into());
             events.push(EventBody::SandboxMode(SandboxMode { mode }).into());
             events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: "never".to_owned() }).into());
+            events.extend(self.decide_first_update().map(FactEvent::from));
         }
         events.extend(self.decide_end(TurnEndReason::Interrupted));
         // Jobs live no longer than their daemon.
@@ -192,6 +223,7 @@ fn lost_child(child: &SessionId) -> EventBody {
         status: "error".to_owned(),
         stop_reason: StopReason::Aborted,
         last_assistant_message: None,
+        totals: None,
     })
 }
 

@@ -130,7 +130,8 @@ impl Spawner {
             }
             Err(error) => (StopReason::Error, Some(error.to_string())),
         };
-        let position = self.shared.feed(&child).map(|feed| feed.position().0);
+        let feed = self.shared.feed(&child);
+        let position = feed.as_ref().map(|feed| feed.position().0);
         let told = settled.as_ref().ok().and_then(|settled| settled.after.last().map(|(_, seq)| *seq));
         let as_success = self.shared.config.borrow().sessions.max_tokens_as_success;
         let ok = stop == StopReason::Completed || (stop == StopReason::MaxTokens && as_success);
@@ -142,6 +143,7 @@ impl Spawner {
             status: if ok { "ok" } else { "error" }.to_owned(),
             stop_reason: stop,
             last_assistant_message: answer.clone(),
+            totals: feed.and_then(|feed| feed.totals()),
         });
         self.tell(vec![finished.into()]).await?;
         Ok(Delegated { child, stop, detail, answer })

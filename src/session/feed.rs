@@ -17,7 +17,7 @@ use tokio::sync::futures::Notified;
 pub use self::cursor::{Cursor, Next};
 
 use super::{CloseCause, Position, Status};
-use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId};
+use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId, Totals};
 use crate::store::{Extent, StoredLine};
 use crate::turn::text::{Attempt, Frame, LiveText};
 
@@ -116,6 +116,7 @@ struct Inner {
     /// The position at which this life of the feed began.
     loaded_at: Option<Seq>,
     status: Status,
+    totals: Option<Totals>,
     tail: VecDeque<Entry>,
     tail_bytes: usize,
     sealed: VecDeque<(Seq, Arc<Attempt>)>,
@@ -149,6 +150,7 @@ impl Feed {
             extent: None,
             loaded_at: None,
             status: Status::Idle,
+            totals: None,
             tail: VecDeque::new(),
             tail_bytes: 0,
             sealed: VecDeque::new(),
@@ -197,6 +199,16 @@ impl Feed {
         let inner = self.lock();
         let begun = inner.children.iter().filter(|(seq, _)| Some(*seq) <= after);
         begun.map(|(_, child)| child.clone()).collect()
+    }
+
+    /// What the session has used so far, while it is in memory.
+    pub fn totals(&self) -> Option<Totals> {
+        self.lock().totals
+    }
+
+    /// The session has used so much.
+    pub fn used(&self, totals: Totals) {
+        self.lock().totals = Some(totals).filter(|totals| !totals.is_empty());
     }
 
     /// The last event before this life of the feed.
@@ -295,6 +307,7 @@ impl Feed {
         inner.status = Status::Idle;
         inner.children.clear();
         inner.delegated = false;
+        inner.totals = None;
         self.text.discard();
     }
 

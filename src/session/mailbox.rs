@@ -15,7 +15,7 @@ use super::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
 };
-use crate::event::{AbortCause, EventBody, MessageId, SessionId};
+use crate::event::{AbortCause, EventBody, MessageId, Seq, SessionId, SessionUpdate};
 
 /// The answering ends of a prompt's ticket.
 #[derive(Debug)]
@@ -74,6 +74,10 @@ pub(crate) enum Command {
         path: PathBuf,
         answer: Answerer<PathBuf>,
     },
+    Update {
+        update: Box<SessionUpdate>,
+        answer: Answerer<Option<Seq>>,
+    },
     /// Something happened beside the turns: these facts are logged, and the model is told the text.
     Notice {
         events: Vec<EventBody>,
@@ -95,6 +99,7 @@ impl Command {
             Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
                 drop(answer.send(Err(error)));
             }
+            Self::Update { answer, .. } => drop(answer.send(Err(error))),
             Self::Notice { .. } | Self::Unload => {}
         }
     }

@@ -4,8 +4,9 @@
 mod inbox;
 #[cfg(test)]
 mod tests;
+mod usage;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +14,14 @@ use sha2::{Digest as _, Sha256};
 
 pub(crate) use self::inbox::QueueFold;
 pub(super) use self::inbox::{Queued, view};
+pub(crate) use self::usage::Budget;
 
 use super::NewSession;
 use crate::event::{
     Block, EventBody, JobRegistered, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role,
-    Seq, SessionEvent, SessionId, SessionUpdate, SurfaceOp, TurnEnd, TurnEndReason,
+    Seq, SessionEvent, SessionId, SessionUpdate, SurfaceOp, Totals, TurnEnd, TurnEndReason,
 };
+use crate::turn::{Measured, Told};
 
 /// Idempotency keys that a session remembers.
 const KEYS_MAX: usize = 256;
@@ -48,14 +51,6 @@ pub(super) struct OpenCall {
     pub(super) started: Option<Seq>,
 }
 
-/// A message that the model sees.
-#[derive(Clone, Debug)]
-pub(super) struct Told {
-    /// Its event.
-    pub(super) seq: Seq,
-    pub(super) message: Arc<Message>,
-}
-
 /// What is remembered of a prompt with a key.
 #[derive(Clone, Debug)]
 pub(super) struct Keyed {
@@ -75,6 +70,10 @@ pub(super) struct Settings {
     pub(super) max_tokens: Option<u64>,
     pub(super) reasoning_effort: Option<String>,
     pub(super) mode: PermissionMode,
+    /// What it may use; of who names none, the configured one holds.
+    pub(super) budget: Budget,
+    /// A client changed the route since the last step began: the header of that step does not undo it.
+    pub(super) updated: bool,
 }
 
 /// A session, folded from its events.
@@ -94,12 +93,20 @@ pub(super) struct State {
     pub(super) turns: u32,
     pub(super) keys: VecDeque<Keyed>,
     pub(super) title: Option<String>,
+    /// A client chose the title.
+    pub(super) renamed: bool,
     /// What the model has seen, a system message first.
     pub(super) conversation: Vec<Told>,
     /// Sessions that work for a call of the open turn.
     pub(super) children: Vec<SessionId>,
     pub(super) header: Option<Arc<RequestHeader>>,
     pub(super) context: Option<RequestContext>,
+    /// What it has used.
+    pub(super) totals: Totals,
+    /// The size of the conversation, as the provider told it last.
+    pub(super) measured: Option<Measured>,
+    /// The compaction that is under way.
+    pub(super) compaction: Option<String>,
 }
 
 impl State {
@@ -114,6 +121,8 @@ impl State {
                 max_tokens: new.max_tokens,
                 reasoning_effort: new.reasoning_effort.clone(),
                 mode: new.permission_mode.unwrap_or(mode),
+                budget: new.budget,
+                updated: false,
             },
             last: None,
             queue: VecDeque::new(),
@@ -124,10 +133,14 @@ impl State {
             turns: 0,
             keys: VecDeque::new(),
             title: None,
+            renamed: false,
             conversation: Vec::new(),
             children: Vec::new(),
             header: None,
             context: None,
+            totals: Totals::default(),
+            measured: None,
+            compaction: None,
         }
     }
 
@@ -148,7 +161,10 @@ impl State {
                 });
             }
             EventBody::TurnEnd(end) => self.apply_end(end, event.seq),
-            EventBody::StepStart(mark) => self.with_turn(|turn| turn.step = Some(mark.step)),
+            EventBody::StepStart(mark) => {
+                self.settings.updated = false;
+                self.with_turn(|turn| turn.step = Some(mark.step));
+            }
             EventBody::StepEnd(_) => self.with_turn(|turn| {
                 turn.step = None;
                 turn.calls.clear();
@@ -159,6 +175,8 @@ impl State {
                 let calls = open_calls(&answer.message);
                 self.with_turn(|turn| turn.calls = calls);
                 self.apply_message(event, &answer.message);
+                self.totals.add(answer.usage.as_ref(), answer.cost);
+                self.measured = Measured::of(answer.usage.as_ref(), self.conversation.len());
             }
             EventBody::ToolCall(call) => self.with_turn(|turn| {
                 if let Some(open) = turn.calls.iter_mut().find(|open| open.id == call.call_id) {
@@ -174,15 +192,24 @@ impl State {
             EventBody::RequestContext(context) => self.context = Some(context.clone()),
             EventBody::JobRegistered(job) => self.jobs.push(job.clone()),
             EventBody::JobSettled(settled) => self.jobs.retain(|job| job.job_id != settled.job_id),
-            EventBody::SessionTitle(title) => self.title = Some(title.title.clone()),
+            EventBody::SessionTitle(title) if !self.renamed => self.title = Some(title.title.clone()),
             EventBody::WorkingDirectoryChange(change) => self.settings.cwd = PathBuf::from(&change.cwd),
             EventBody::PermissionPreset(preset) => self.settings.mode = preset.preset,
             EventBody::SessionUpdate(update) => self.apply_update(update),
             EventBody::SubagentStarted(started) => self.children.push(started.child_session_id.clone()),
             EventBody::SubagentFinished(finished) => {
                 self.children.retain(|child| *child != finished.child_session_id);
+                if let Some(used) = &finished.totals {
+                    self.totals.add(Some(&used.usage), used.cost);
+                }
+            }
+            EventBody::CompactionStart(start) => self.compaction = Some(start.compaction_id.clone()),
+            EventBody::CompactionEnd(_) => self.compaction = None,
+            EventBody::CompactionSummary(summary) => {
+                self.totals.add(summary.usage.as_ref(), summary.cost);
             }
             EventBody::SessionOpened(_)
+            | EventBody::SessionTitle(_)
             | EventBody::SandboxMode(_)
             | EventBody::ApprovalPolicy(_)
             | EventBody::AssistantAttempt(_)
@@ -190,9 +217,6 @@ impl State {
             | EventBody::LlmRetryStarted(_)
             | EventBody::TodoWrite(_)
             | EventBody::SubagentCatalog(_)
-            | EventBody::CompactionStart(_)
-            | EventBody::CompactionSummary(_)
-            | EventBody::CompactionEnd(_)
             | EventBody::Ignorable { .. } => {}
         }
     }
@@ -235,13 +259,20 @@ impl State {
         }
     }
 
-    /// A message is added at the end, or stands in place of a range.
+    /// A message is added at the end, or stands in place of those that it cites. (Positions of messages do not grow
+    /// along the conversation once one was replaced, so a range of them says less.) The instructions always stay.
     fn apply_message(&mut self, event: &SessionEvent, message: &Message) {
         let told = Told { seq: event.seq, message: Arc::new(message.clone()) };
         let Some(SurfaceOp::Replace { start, end }) = event.surface_op else {
             return self.conversation.push(told);
         };
-        let shadowed = |old: &Told| (start..=end).contains(&old.seq);
+        self.measured = None;
+        let cited: HashSet<Seq> = event.source_event_seqs.iter().copied().collect();
+        let shadowed = |old: &Told| {
+            let hit =
+                if cited.is_empty() { (start..=end).contains(&old.seq) } else { cited.contains(&old.seq) };
+            hit && old.message.role != Role::System
+        };
         let at = self.conversation.iter().position(shadowed).unwrap_or(self.conversation.len());
         self.conversation.retain(|old| !shadowed(old));
         self.conversation.insert(at, told);
@@ -249,15 +280,19 @@ impl State {
 
     fn apply_header(&mut self, header: &RequestHeader) {
         let config = &header.header.config;
-        self.settings.provider.clone_from(&config.provider);
-        self.settings.model.clone_from(&config.model);
-        self.settings.max_tokens = config.max_tokens;
-        self.settings.reasoning_effort.clone_from(&config.reasoning_effort);
+        if !self.settings.updated {
+            self.settings.provider.clone_from(&config.provider);
+            self.settings.model.clone_from(&config.model);
+            self.settings.max_tokens = config.max_tokens;
+            self.settings.reasoning_effort.clone_from(&config.reasoning_effort);
+        }
         self.header = Some(Arc::new(header.clone()));
     }
 
-    fn apply_update(&mut self, update: &SessionUpdate) {
+    pub(super) fn apply_update(&mut self, update: &SessionUpdate) {
         let settings = &mut self.settings;
+        settings.updated = true;
+        settings.budget.apply(update);
         if let Some(model) = &update.model {
             settings.model.clone_from(model);
         }
@@ -275,6 +310,7 @@ impl State {
         }
         if let Some(title) = &update.title {
             self.title = Some(title.clone());
+            self.renamed = true;
         }
     }
 

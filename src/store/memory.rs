@@ -12,7 +12,7 @@ use super::{
     BlobId, Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine,
     Summary,
 };
-use crate::event::{Seq, SessionEvent, SessionId};
+use crate::event::{Seq, SessionEvent, SessionId, Totals};
 
 /// Logs in memory. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +34,7 @@ struct Written {
     extent: Extent,
     updated_at: u64,
     title: Option<String>,
+    totals: Option<Totals>,
 }
 
 struct MemoryLog(Arc<Log>);
@@ -77,6 +78,7 @@ impl Written {
     fn push(&mut self, line: &Line, event: &SessionEvent) {
         self.extent.epochs.extend(event.body.opened_epoch().map(|epoch| (epoch, line.seq)));
         self.title = event.body.title().map(str::to_owned).or(self.title.take());
+        self.totals = event.body.totals().or(self.totals);
         self.updated_at = event.time_ms;
         self.extent.last = Some(line.seq);
         self.lines.push(line.json.clone());
@@ -188,6 +190,7 @@ impl SessionStore for MemoryStore {
                 title: written.title.clone(),
                 updated_at: written.updated_at.max(log.header.created_at),
                 last: written.extent.last,
+                totals: written.totals,
             }
         };
         let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{FactEvent, Logged, Lost, Turn};
+use super::instructions::Instructions;
+use super::{FactEvent, Lost, Turn};
 use crate::event::{
-    Block, EventBody, Message, PermissionMode, RequestConfig, RequestContext, RequestHeader,
+    Block, EventBody, Failure, Message, PermissionMode, RequestConfig, RequestContext, RequestHeader,
     RequestHeaderBody, Role, Seq, SessionTitle, Source, SourceKind, StepMark, SystemMessage, TitleSource,
     ToolSpec,
 };
-use crate::tool::Place;
+use crate::tool::{Offer, Place};
 
 /// Our instructions: short, and the same for every session, so that prefix caches hit.
 const SYSTEM_PROMPT: &str = "You are a coding agent. You work for a person in their working directory, with the tools \
@@ -30,45 +31,49 @@ const TITLE_CHARS_MAX: usize = 60;
 pub use super::text::now_ms;
 
 #[derive(Serialize)]
-struct Section<'a> {
+struct Section {
     name: &'static str,
-    text: &'a str,
+    text: String,
 }
 
 impl Turn {
-    /// Opens a step: what is new for the model goes to the log before the model is asked.
-    pub(super) async fn open_step(&mut self, step: u32, reminder: Option<String>) -> Result<(), Lost> {
-        let turn = self.number;
-        if self.route.abilities.tools {
+    /// Begins a step: takes over what clients have changed since the last one. Says why no model may be called, if so.
+    pub(super) async fn begin_step(&mut self, step: u32) -> Result<Option<Failure>, Lost> {
+        let start = EventBody::StepStart(StepMark { turn: self.number, step });
+        let fresh = *self.facts.tell_and_refresh(vec![start.into()]).await?;
+        (self.route, self.cwd, self.mode) = (fresh.route, fresh.cwd, fresh.mode);
+        self.offer = if self.route.abilities.tools {
             let place = Place { cwd: &self.cwd, delegated: self.delegate.is_none() };
             // Servers that start are waited for; a cancel is not kept waiting.
             tokio::select! {
                 biased;
-                offer = self.tools.offer(&place) => self.offer = offer,
-                () = self.cancel.cancelled() => {}
+                offer = self.tools.offer(&place) => offer,
+                () = self.cancel.cancelled() => self.offer.clone(),
             }
-        }
-        let mut events = vec![FactEvent::from(EventBody::StepStart(StepMark { turn, step }))];
-        if self.system_text() != Some(SYSTEM_PROMPT) {
-            let source = Source::of(SourceKind::SystemPrompt);
-            let message = Message::new(Role::System, source, vec![Block::text(SYSTEM_PROMPT)]);
-            self.set_system(&message);
-            events.push(EventBody::SystemMessage(SystemMessage { turn, step, message }).into());
-        }
+        } else {
+            Offer::none()
+        };
+        Ok(fresh.exhausted)
+    }
+
+    /// Opens a step: what is new for the model goes to the log before the model is asked. Stable parts come first.
+    pub(super) async fn open_step(&mut self, step: u32, reminder: Option<String>) -> Result<(), Lost> {
+        let mut events = Vec::new();
+        self.say_system(step, &mut events);
+        let around = self.look_around(step == 1).await;
+        self.say_instructions(&mut events, around.instructions);
         let mut prompt_at = None;
         if step == 1 {
             prompt_at = Some(events.len());
             self.say(&mut events, (*self.prompt).clone());
-            if let Some(context) = self.runtime_context() {
-                self.say(&mut events, context);
-            }
         }
+        self.say_context(&mut events, around.branch);
         if let Some(text) = reminder {
             let source = Source::of(SourceKind::RepeatToolReminder);
             self.say(&mut events, Message::new(Role::User, source, vec![Block::text(text)]));
         }
         self.push_header(&mut events);
-        let Logged { first, claimed, .. } = self.facts.tell_and_claim(events).await?;
+        let (first, claimed) = self.facts.tell_and_claim(events).await?;
         self.conversation.extend(claimed);
         if let (false, Some(at)) = (self.titled, prompt_at) {
             self.titled = true;
@@ -78,6 +83,43 @@ impl Turn {
             self.tell(EventBody::SessionTitle(SessionTitle { title, message_seqs, source })).await?;
         }
         Ok(())
+    }
+
+    /// Tells the model again what a summary has taken away, in the middle of a step.
+    pub(super) async fn remind(&mut self, step: u32) -> Result<(), Lost> {
+        let mut events = Vec::new();
+        self.say_system(step, &mut events);
+        let around = self.look_around(true).await;
+        self.say_instructions(&mut events, around.instructions);
+        self.say_context(&mut events, around.branch);
+        if !events.is_empty() {
+            self.facts.tell(events).await?;
+        }
+        Ok(())
+    }
+
+    fn say_system(&mut self, step: u32, events: &mut Vec<FactEvent>) {
+        if self.system_text() == Some(SYSTEM_PROMPT) {
+            return;
+        }
+        let source = Source::of(SourceKind::SystemPrompt);
+        let message = Message::new(Role::System, source, vec![Block::text(SYSTEM_PROMPT)]);
+        self.set_system(&message);
+        events.push(EventBody::SystemMessage(SystemMessage { turn: self.number, step, message }).into());
+    }
+
+    fn say_instructions(&mut self, events: &mut Vec<FactEvent>, found: Vec<Instructions>) {
+        for instructions in found {
+            if let Some(message) = self.instructions_message(instructions) {
+                self.say(events, message);
+            }
+        }
+    }
+
+    fn say_context(&mut self, events: &mut Vec<FactEvent>, branch: Option<String>) {
+        if let Some(context) = self.runtime_context(branch) {
+            self.say(events, context);
+        }
     }
 
     fn system_text(&self) -> Option<&str> {
@@ -102,16 +144,16 @@ impl Turn {
     }
 
     /// The volatile facts, when they are not what the model was told last.
-    fn runtime_context(&self) -> Option<Message> {
-        let cwd = directory_text(&self.cwd);
-        let date = format!("Today is {}.", jiff::Zoned::now().strftime("%Y-%m-%d"));
-        let mode = mode_text(self.mode);
-        let sections = [
-            Section { name: "working-directory:current", text: &cwd },
-            Section { name: "date:current", text: &date },
-            Section { name: "sandbox:policy", text: mode },
+    fn runtime_context(&self, branch: Option<String>) -> Option<Message> {
+        let section = |name, text| Section { name, text };
+        let mut sections = vec![
+            section("working-directory:current", directory_text(&self.cwd)),
+            section("date:current", format!("Today is {}.", jiff::Zoned::now().strftime("%Y-%m-%d"))),
         ];
-        let text = format!("{cwd}\n{date}\n{mode}");
+        sections.extend(branch.map(|branch| section("git:branch", branch)));
+        sections.push(section("sandbox:policy", mode_text(self.mode).to_owned()));
+        let texts: Vec<&str> = sections.iter().map(|section| section.text.as_str()).collect();
+        let text = texts.join("\n");
         let told =
             self.conversation.iter().rev().find(|message| message.source.kind == SourceKind::RuntimeContext);
         if told.is_some_and(|told| told.text() == text) {

@@ -1,10 +1,12 @@
 //! Facts: how a turn tells its session what happened. A fact is in the log, and published, when it is acknowledged.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::event::{EventBody, Message, Seq, SurfaceOp};
+use super::Route;
+use crate::event::{EventBody, Failure, Message, PermissionMode, Seq, SurfaceOp};
 
 /// Facts that may wait for the actor.
 const FACTS_MAX: usize = 4;
@@ -37,23 +39,76 @@ impl From<EventBody> for FactEvent {
 pub struct Fact {
     /// The events, in order.
     pub events: Vec<FactEvent>,
-    /// Acknowledge only when they are on stable storage.
-    pub durable: bool,
-    /// Take the messages that wait for the next step, behind these events.
-    pub claims: bool,
+    /// What the turn wants to know or to have beside their position.
+    pub wants: Wants,
     /// What became of them, or that nothing is taken any more.
     pub ack: oneshot::Sender<Result<Logged, Lost>>,
 }
 
+/// What a turn wants beside the position of its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// Nothing.
+    Position,
+    /// That they are on stable storage.
+    Durability,
+    /// What may have changed since the last step.
+    Fresh,
+    /// The messages that wait for the next step, logged behind the events.
+    Claim,
+    /// The conversation as the log has it.
+    Conversation,
+}
+
 /// What became of a fact.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Logged {
     /// The first event's position.
     pub first: Seq,
-    /// Messages that waited for the next step, now in the log behind the events.
-    pub claimed: Vec<Arc<Message>>,
     /// Whether a message waits for the next step.
     pub waiting: bool,
+    /// What was wanted.
+    pub given: Given,
+}
+
+/// What a turn gets.
+#[derive(Debug)]
+pub enum Given {
+    /// Nothing more.
+    Nothing,
+    /// What may have changed.
+    Fresh(Box<Fresh>),
+    /// Messages, now in the log.
+    Claimed(Vec<Arc<Message>>),
+    /// The conversation.
+    Conversation(Vec<Told>),
+}
+
+/// A message that the model sees.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its event.
+    pub seq: Seq,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// What a client may change while a turn runs.
+pub struct Fresh {
+    /// The model.
+    pub route: Route,
+    /// Where it works.
+    pub cwd: PathBuf,
+    /// What it may touch.
+    pub mode: PermissionMode,
+    /// The budget is used up.
+    pub exhausted: Option<Failure>,
+}
+
+impl std::fmt::Debug for Fresh {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fresh").field("model", &self.route.model).finish_non_exhaustive()
+    }
 }
 
 /// Where a turn tells its facts.
@@ -72,23 +127,7 @@ impl Facts {
     /// # Errors
     /// [`Lost`] when storage failed.
     pub async fn tell(&self, events: Vec<FactEvent>) -> Result<Seq, Lost> {
-        self.send(events, false, false).await.map(|told| told.first)
-    }
-
-    /// As [`Facts::tell`], and says whether a message waits for the next step.
-    ///
-    /// # Errors
-    /// [`Lost`] when storage failed.
-    pub async fn tell_and_look(&self, events: Vec<FactEvent>) -> Result<bool, Lost> {
-        self.send(events, false, false).await.map(|told| told.waiting)
-    }
-
-    /// As [`Facts::tell`], and takes the messages that wait for the next step: they stand in the log behind the events.
-    ///
-    /// # Errors
-    /// [`Lost`] when storage failed.
-    pub async fn tell_and_claim(&self, events: Vec<FactEvent>) -> Result<Logged, Lost> {
-        self.send(events, false, true).await
+        self.send(events, Wants::Position).await.map(|logged| logged.first)
     }
 
     /// As [`Facts::tell`], and the events are on stable storage when this returns.
@@ -96,12 +135,54 @@ impl Facts {
     /// # Errors
     /// [`Lost`] when storage failed.
     pub async fn tell_durably(&self, events: Vec<FactEvent>) -> Result<Seq, Lost> {
-        self.send(events, true, false).await.map(|told| told.first)
+        self.send(events, Wants::Durability).await.map(|logged| logged.first)
     }
 
-    async fn send(&self, events: Vec<FactEvent>, durable: bool, claims: bool) -> Result<Logged, Lost> {
+    /// As [`Facts::tell`], and says whether a message waits for the next step.
+    ///
+    /// # Errors
+    /// [`Lost`] when storage failed.
+    pub async fn tell_and_look(&self, events: Vec<FactEvent>) -> Result<bool, Lost> {
+        self.send(events, Wants::Position).await.map(|logged| logged.waiting)
+    }
+
+    /// As [`Facts::tell`], and says what a client has made of the session meanwhile.
+    ///
+    /// # Errors
+    /// [`Lost`] when storage failed.
+    pub async fn tell_and_refresh(&self, events: Vec<FactEvent>) -> Result<Box<Fresh>, Lost> {
+        match self.send(events, Wants::Fresh).await?.given {
+            Given::Fresh(fresh) => Ok(fresh),
+            Given::Nothing | Given::Claimed(_) | Given::Conversation(_) => Err(Lost),
+        }
+    }
+
+    /// As [`Facts::tell`], and takes the messages that wait for the next step: they stand in the log behind the events.
+    ///
+    /// # Errors
+    /// [`Lost`] when storage failed.
+    pub async fn tell_and_claim(&self, events: Vec<FactEvent>) -> Result<(Seq, Vec<Arc<Message>>), Lost> {
+        let logged = self.send(events, Wants::Claim).await?;
+        match logged.given {
+            Given::Claimed(claimed) => Ok((logged.first, claimed)),
+            Given::Nothing | Given::Fresh(_) | Given::Conversation(_) => Err(Lost),
+        }
+    }
+
+    /// As [`Facts::tell`], and reads the conversation as the log then has it.
+    ///
+    /// # Errors
+    /// [`Lost`] when storage failed.
+    pub async fn tell_and_read(&self, events: Vec<FactEvent>) -> Result<Vec<Told>, Lost> {
+        match self.send(events, Wants::Conversation).await?.given {
+            Given::Conversation(conversation) => Ok(conversation),
+            Given::Nothing | Given::Fresh(_) | Given::Claimed(_) => Err(Lost),
+        }
+    }
+
+    async fn send(&self, events: Vec<FactEvent>, wants: Wants) -> Result<Logged, Lost> {
         let (ack, acknowledged) = oneshot::channel();
-        self.0.send(Fact { events, durable, claims, ack }).await.map_err(|_| Lost)?;
+        self.0.send(Fact { events, wants, ack }).await.map_err(|_| Lost)?;
         acknowledged.await.unwrap_or(Err(Lost))
     }
 }

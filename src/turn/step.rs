@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::measure::{Measured, cost_of};
 use super::sink::TurnSink;
 use super::{FactEvent, Stop, Turn};
 use crate::event::{
@@ -44,6 +45,7 @@ struct Attempts {
     made: u32,
     retries: u32,
     asked_again: bool,
+    made_room: bool,
 }
 
 impl Turn {
@@ -57,7 +59,7 @@ impl Turn {
                 return Err(Stop::failed(failure));
             }
         };
-        let request = self.request().await;
+        let mut request = self.request().await;
         let bytes_max = self.config.limits.message_bytes.bytes();
         let text = self.text.clone();
         let mut attempts = Attempts::default();
@@ -83,6 +85,17 @@ impl Turn {
                 Some(Err(error)) => (error, sink.text(), sink.has_text()),
             };
             let (error, arrived, started) = error;
+            let too_long = error.failure.code == FailureCode::ContextWindowExceeded;
+            if too_long && !started && !std::mem::replace(&mut attempts.made_room, true) {
+                self.text.discard();
+                self.tell(self.attempt(step, error.failure.clone(), None)).await?;
+                if !self.make_room(step, true).await? {
+                    return Err(Stop::failed(error.failure));
+                }
+                self.remind(step).await?;
+                request = self.request().await;
+                continue;
+            }
             self.failed(step, error, arrived, started, &mut attempts).await?;
         }
     }
@@ -151,7 +164,9 @@ impl Turn {
         interrupted: bool,
     ) -> Result<(), Stop> {
         self.conversation.push(std::sync::Arc::new(message.clone()));
-        let body = AssistantMessage { turn: self.number, step, message, usage, interrupted };
+        self.measured = Measured::of(usage.as_ref(), self.conversation.len());
+        let cost = usage.as_ref().and_then(|usage| cost_of(&self.route, usage));
+        let body = AssistantMessage { turn: self.number, step, message, usage, cost, interrupted };
         let event = FactEvent { seals_text: true, ..EventBody::AssistantMessage(body).into() };
         self.facts.tell(vec![event]).await?;
         Ok(())
@@ -186,7 +201,13 @@ impl Turn {
         Err(Stop::failed(error.failure))
     }
 
-    async fn pause(&self, step: u32, retry: u32, delay: Duration, failure: Failure) -> Result<(), Stop> {
+    pub(super) async fn pause(
+        &self,
+        step: u32,
+        retry: u32,
+        delay: Duration,
+        failure: Failure,
+    ) -> Result<(), Stop> {
         let retry_id = uuid::Uuid::new_v4().to_string();
         self.tell(EventBody::LlmRetry(LlmRetry {
             retry_id: retry_id.clone(),

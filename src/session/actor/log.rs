@@ -7,7 +7,7 @@ use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent};
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
-use crate::turn::{Fact, FactEvent, Logged, Lost, now_ms};
+use crate::turn::{Fact, FactEvent, Given, Logged, Lost, Wants, now_ms};
 
 /// A session's log, or what it will begin with: no file is made before the first prompt.
 pub(super) enum Journal {
@@ -45,6 +45,7 @@ impl Actor {
         let Some(open) = &mut self.open else { return Err(SessionError::Closed(self.id.clone())) };
         match open.append(events) {
             Ok((first, published)) => {
+                self.feed.used(open.state.totals);
                 self.feed.publish(published, self.status());
                 Ok(first)
             }
@@ -62,19 +63,27 @@ impl Actor {
 
     /// A turn tells facts.
     pub(super) fn take_fact(&mut self, fact: Fact) {
-        let Fact { mut events, durable, claims, ack } = fact;
-        let claim = self.open.as_ref().filter(|_| claims).map(|open| open.state.decide_claim());
-        let (claiming, claimed) = claim.unwrap_or_default();
+        let Fact { mut events, wants, ack } = fact;
+        let claims = self.open.as_ref().filter(|_| wants == Wants::Claim);
+        let (claiming, claimed) = claims.map(|open| open.state.decide_claim()).unwrap_or_default();
         events.extend(claiming.into_iter().map(FactEvent::from));
         let job = events.iter().any(|fact| matches!(fact.body, EventBody::JobRegistered(_)));
         let appended = self.append(events);
         if job {
             self.jobs_changed();
         }
-        let waiting = self.open.as_ref().is_some_and(|open| !open.state.steering.is_empty());
-        match appended.map(|first| Logged { first, claimed, waiting }) {
-            Ok(logged) if durable => self.barrier(Reached::Fact { ack, logged }),
-            result => drop(ack.send(result.map_err(|_| Lost))),
+        let (Ok(first), Some(open)) = (appended, &self.open) else { return drop(ack.send(Err(Lost))) };
+        let given = match wants {
+            Wants::Position | Wants::Durability => Given::Nothing,
+            Wants::Fresh => Given::Fresh(Box::new(open.fresh(&self.shared))),
+            Wants::Claim => Given::Claimed(claimed),
+            Wants::Conversation => Given::Conversation(open.state.conversation.clone()),
+        };
+        let logged = Logged { first, waiting: !open.state.steering.is_empty(), given };
+        if wants == Wants::Durability {
+            self.barrier(Reached::Fact { ack, logged });
+        } else {
+            let _ = ack.send(Ok(logged));
         }
     }
 
@@ -133,6 +142,9 @@ impl Open {
             return Err(AppendError::Store(StoreError::NotFound));
         };
         let first = Seq::following(self.state.last);
+        if events.is_empty() {
+            return Ok((first, Vec::new()));
+        }
         let time_ms = now_ms();
         let mut lines = Vec::with_capacity(events.len());
         let mut encoded = Vec::with_capacity(events.len());

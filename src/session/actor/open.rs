@@ -15,10 +15,10 @@ use crate::session::feed::Feed;
 use crate::session::mailbox::Notices;
 use crate::session::registry::Shared;
 use crate::session::state::State;
-use crate::session::{NewSession, SessionError};
+use crate::session::{Budget, NewSession, SessionError};
 use crate::store::{Blobs, Extent, Header, Opened, StoreError};
 use crate::tool::{Delegate, Offer, ToolState};
-use crate::turn::{Facts, Route, Turn, now_ms};
+use crate::turn::{Facts, Fresh, Memory, Route, Turn, now_ms};
 
 /// Batches of replayed events that may wait.
 const REPLAY_BATCHES_MAX: usize = 4;
@@ -91,6 +91,7 @@ impl Actor {
             reasoning_effort: None,
             permission_mode: None,
             parent: None,
+            budget: Budget::default(),
         };
         State::new(&new, PathBuf::new(), self.shared.config.borrow().sessions.permission_mode)
     }
@@ -186,6 +187,8 @@ impl Open {
             header: state.header.clone(),
             header_reason: if resumed { "resume" } else { "initial" },
             context: state.context.clone(),
+            measured: state.measured,
+            memory: Memory::default(),
             titled: state.title.is_some(),
             blobs: Blobs::new(shared.store.clone(), id.clone()),
             facts,
@@ -208,8 +211,20 @@ impl Open {
             reasoning_effort: settings.reasoning_effort.clone(),
             permission_mode: Some(settings.mode),
             parent: Some(id.clone()),
+            budget: self.state.remaining(&shared.config.borrow().sessions),
         };
         Some(Arc::new(Spawner::of(shared, id, new, facts.clone())))
+    }
+
+    /// What a client may have changed while a turn runs.
+    pub(super) fn fresh(&self, shared: &Shared) -> Fresh {
+        let settings = &self.state.settings;
+        Fresh {
+            route: self.route(shared),
+            cwd: working_directory(&settings.cwd, &settings.first_cwd),
+            mode: settings.mode,
+            exhausted: self.state.exhausted(&shared.config.borrow().sessions),
+        }
     }
 
     fn route(&self, shared: &Shared) -> Route {

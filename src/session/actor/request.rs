@@ -6,10 +6,12 @@ use bytes::Bytes;
 
 use super::open::{Missing, working_directory};
 use super::{Actor, Leaving, Reached};
-use crate::event::{AbortCause, Block, EventBody, MessageId, Seq, TurnEndReason, WorkingDirectoryChange};
+use crate::event::{
+    AbortCause, Block, EventBody, MessageId, Seq, SessionUpdate, TurnEndReason, WorkingDirectoryChange,
+};
 use crate::session::decide::Verdict;
 use crate::session::mailbox::{Command, PromptAnswers};
-use crate::session::state::{Keyed, view};
+use crate::session::state::{Keyed, State, view};
 use crate::session::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
@@ -38,6 +40,7 @@ impl Actor {
                 let set = self.set_directory(&new, &path).await;
                 let _ = answer.send(set);
             }
+            Command::Update { update, answer } => drop(answer.send(self.update(*update).await)),
             Command::Notice { events, text } => self.notice(events, text),
             Command::Unload => self.unload_if_at_rest().await,
         }
@@ -120,6 +123,24 @@ impl Actor {
         self.waiters.for_prompt(message_id, answers.settled);
         if starts {
             self.start_turn();
+        }
+    }
+
+    /// Changes settings, from the next step on. Says where that is in the log, if there is one yet.
+    async fn update(&mut self, update: SessionUpdate) -> Result<Option<Seq>, SessionError> {
+        if self.shared.is_stopping() {
+            return Err(SessionError::ShuttingDown { message_id: None });
+        }
+        self.ensure_open(Missing::Refuse).await?;
+        match &mut self.open {
+            Some(open) if open.journal.is_unwritten() => {
+                open.state.apply_update(&update);
+                Ok(None)
+            }
+            _ => {
+                let events = State::decide_update(update).into_iter().map(FactEvent::from).collect();
+                self.append(events).map(Some)
+            }
         }
     }
 

@@ -20,6 +20,7 @@ fn blank() -> State {
         reasoning_effort: None,
         permission_mode: None,
         parent: None,
+        budget: Budget::default(),
     };
     State::new(&new, PathBuf::from("/"), PermissionMode::WorkspaceWrite)
 }
@@ -284,6 +285,7 @@ fn a_turn_that_a_crash_left_open_is_closed_once_with_a_result_for_each_call() {
             step: 1,
             message,
             usage: None,
+            cost: None,
             interrupted: false,
         })
         .into(),

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use super::scan::Lines;
-use crate::event::{Seq, SessionEvent};
+use crate::event::{Seq, SessionEvent, Totals};
 use crate::store::record::{self, Record};
 use crate::store::{Header, Summary};
 
@@ -18,8 +18,11 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// So far it is looked for a first title, which stands behind the first prompt, which may be long.
 const TITLE_WITHIN_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Bytes of its end; doubled until a whole line is in them.
+/// Bytes of its end; four times as many until a whole line is in them.
 const TAIL_BYTES: u64 = 16 * 1024;
+
+/// So far back it is looked for the end of a turn, which says what was used.
+const TURN_END_WITHIN_BYTES: u64 = 1024 * 1024;
 
 /// What is remembered of each log.
 #[derive(Debug, Default)]
@@ -61,10 +64,16 @@ impl Summaries {
 fn look(path: &Path, before: Option<Known>) -> Option<Known> {
     let metadata = fs::metadata(path).ok()?;
     let stamp = (metadata.len(), metadata.mtime(), metadata.mtime_nsec());
-    if let Some(before) = before.filter(|before| before.stamp == stamp) {
-        return Some(before);
+    if before.as_ref().is_some_and(|before| before.stamp == stamp) {
+        return before;
     }
-    let summary = File::open(path).and_then(|file| summarize(&file, metadata.len())).ok()?;
+    let mut summary = File::open(path).and_then(|file| summarize(&file, metadata.len())).ok()?;
+    // What the end of a log that has grown no longer shows is still true.
+    let before = before.filter(|before| before.stamp.0 <= stamp.0).and_then(|before| before.summary);
+    if let (Some(now), Some(before)) = (&mut summary, before) {
+        now.totals = now.totals.or(before.totals);
+        now.title = now.title.take().or(before.title);
+    }
     Some(Known { stamp, summary })
 }
 
@@ -72,7 +81,7 @@ fn summarize(file: &File, length: u64) -> io::Result<Option<Summary>> {
     let mut lines = Lines::new(file, 0, HEAD_BYTES);
     let first = lines.next()?.filter(|line| line.whole);
     let Some(header) = first.and_then(|line| record::open_header(line.bytes).ok()) else { return Ok(None) };
-    let mut found = Found { header, title: None, last: None };
+    let mut found = Found { header, title: None, last: None, totals: None, ended: false };
     while let Some(line) = lines.next()?.filter(|line| line.whole) {
         found.take(line.bytes);
         let enough = if found.title.is_some() { HEAD_BYTES as u64 } else { TITLE_WITHIN_BYTES };
@@ -81,15 +90,18 @@ fn summarize(file: &File, length: u64) -> io::Result<Option<Summary>> {
         }
     }
     found.read_tail(file, length)?;
-    let Found { header, title, last } = found;
+    let Found { header, title, last, totals, .. } = found;
     let updated_at = last.map_or(header.created_at, |(_, time)| time);
-    Ok(Some(Summary { header, title, updated_at, last: last.map(|(seq, _)| seq) }))
+    Ok(Some(Summary { header, title, updated_at, last: last.map(|(seq, _)| seq), totals }))
 }
 
 struct Found {
     header: Header,
     title: Option<String>,
     last: Option<(Seq, u64)>,
+    totals: Option<Totals>,
+    /// The end of a turn was seen.
+    ended: bool,
 }
 
 impl Found {
@@ -99,14 +111,18 @@ impl Found {
         if let (Some(seq), Some(time)) = (record.seq(), time_of(&json)) {
             self.last = self.last.max(Some((seq, time)));
         }
-        let titled = json.starts_with(b"{\"type\":\"session/title\"")
+        let ends = json.starts_with(b"{\"type\":\"turn/end\"");
+        self.ended |= ends;
+        let tells = ends
+            || json.starts_with(b"{\"type\":\"session/title\"")
             || json.starts_with(b"{\"type\":\"session/update\"");
-        if titled && let Ok(event) = SessionEvent::decode(&json) {
+        if tells && let Ok(event) = SessionEvent::decode(&json) {
             self.title = event.body.title().map(str::to_owned).or(self.title.take());
+            self.totals = event.body.totals().or(self.totals);
         }
     }
 
-    /// Reads backwards until a whole line was seen.
+    /// Reads backwards until a whole line was seen, and the end of a turn if there is one near.
     fn read_tail(&mut self, file: &File, length: u64) -> io::Result<()> {
         let mut want = TAIL_BYTES;
         loop {
@@ -121,7 +137,7 @@ impl Found {
                 any = true;
                 self.take(line);
             }
-            if any || from == 0 {
+            if from == 0 || (any && (self.ended || want >= TURN_END_WITHIN_BYTES)) {
                 return Ok(());
             }
             want *= 4;
