@@ -172,24 +172,32 @@ fn line(session: &ListedSession) -> Line<'_> {
 }
 
 fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> String {
-    let mut table =
-        Table::new(&["SESSION", "STATE", "UPDATED", "TOKENS", "CACHED", "COST", "CWD", "TITLE"], has_header);
+    // What nobody tells takes no room.
+    let counted = sessions.iter().any(|session| session.totals.is_some());
+    let priced = sessions.iter().any(|session| session.totals.is_some_and(|totals| totals.cost.is_some()));
+    let mut header = vec!["SESSION", "STATE", "UPDATED"];
+    header.extend(counted.then_some(["TOKENS", "CACHED"]).into_iter().flatten());
+    header.extend(priced.then_some("COST"));
+    header.extend(["CWD", "TITLE"]);
+    let mut table = Table::new(&header, has_header);
     let now = human::now_ms();
     for session in sessions {
         let state = match session.status {
             SessionStatus::Running => "running",
             SessionStatus::Idle => "idle",
         };
-        table.push(vec![
-            session.session_id.to_string(),
-            state.to_owned(),
-            human::ago(now.saturating_sub(session.updated_at)),
-            used(session, |totals| Some(human::count(totals.usage.total_tokens))),
-            used(session, |totals| Some(format!("{}%", totals.cache_hit_percent()?))),
-            used(session, |totals| Some(format!("{:.2}", totals.cost?.amount()))),
-            human::short_path(&session.cwd, &globals.environment),
-            one_line(session.title.as_deref().unwrap_or_default(), usize::MAX),
-        ]);
+        let updated = human::ago(now.saturating_sub(session.updated_at));
+        let mut row = vec![session.session_id.to_string(), state.to_owned(), updated];
+        if counted {
+            row.push(used(session, |totals| Some(human::count(totals.usage.total_tokens))));
+            row.push(used(session, |totals| Some(format!("{}%", totals.cache_hit_percent()?))));
+        }
+        if priced {
+            row.push(used(session, |totals| Some(format!("{:.2}", totals.cost?.amount()))));
+        }
+        row.push(human::short_path(&session.cwd, &globals.environment));
+        row.push(one_line(session.title.as_deref().unwrap_or_default(), usize::MAX));
+        table.push(row);
     }
     table.text()
 }

@@ -105,7 +105,7 @@ impl Turn {
         self.adopt(&told);
         let plan = self.given(load, room).plan();
         let made = !plan.cuts.is_empty();
-        self.log_cuts(step, &told, &plan.cuts).await?;
+        let told = self.log_cuts(step, told, &plan.cuts).await?;
         let summarised = match plan.summary {
             Some(run) => self.summarise(step, &id, &told[run], room).await,
             None => Ok(false),
@@ -138,9 +138,10 @@ impl Turn {
         self.measured = self.measured.filter(|measured| measured.fits(self.conversation.len()));
     }
 
-    async fn log_cuts(&mut self, step: u32, told: &[Told], cuts: &[Cut]) -> Result<(), Lost> {
+    /// Cuts results. Gives the conversation as the log then has it: what was cut has another position.
+    async fn log_cuts(&mut self, step: u32, told: Vec<Told>, cuts: &[Cut]) -> Result<Vec<Told>, Lost> {
         if cuts.is_empty() {
-            return Ok(());
+            return Ok(told);
         }
         let mut events = Vec::with_capacity(cuts.len());
         for cut in cuts {
@@ -154,8 +155,9 @@ impl Turn {
             });
         }
         self.measured = None;
-        self.facts.tell(events).await?;
-        Ok(())
+        let told = self.facts.tell_and_read(events).await?;
+        self.adopt(&told);
+        Ok(told)
     }
 
     /// Puts a summary in the place of some messages.

@@ -63,7 +63,9 @@ impl Turn {
     /// Looks around; reads instructions when this is a turn's first step or calls have touched something.
     pub(super) async fn look_around(&mut self, first: bool) -> Surroundings {
         let touched = std::mem::take(&mut self.memory.touched);
-        let bytes_max = self.config.turn.agent_instructions_bytes.0;
+        // In JSON a byte takes at most six.
+        let event_max = self.config.limits.event_bytes.0 / 8;
+        let bytes_max = self.config.turn.agent_instructions_bytes.0.min(event_max);
         let wanted = (first || !touched.is_empty()) && bytes_max > 0;
         let cwd = self.cwd.clone();
         let looked = tokio::task::spawn_blocking(move || {

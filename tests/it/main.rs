@@ -8,11 +8,13 @@
 )]
 
 mod abuse;
+mod budget;
 mod cancel;
 mod cli_daemon;
 mod cli_model;
 mod cli_prompt;
 mod cli_reach;
+mod compaction;
 mod crash;
 mod docs;
 mod errors;
@@ -23,6 +25,7 @@ mod framing;
 mod golden;
 mod images;
 mod initialize;
+mod instructions;
 mod interop;
 mod jobs;
 mod keys;
@@ -43,3 +46,4 @@ mod strangers;
 mod subagents;
 mod support;
 mod unixsocket;
+mod update;
