@@ -14,7 +14,7 @@ use crate::event::{
     Block, CompactionEnd, CompactionStart, CompactionSummary, EventBody, Failure, FailureCode, Message, Role,
     Seq, ShadowedRange, Source, SourceKind, SurfaceOp, ToolResult, Usage,
 };
-use crate::provider::{ModelRequest, Retry};
+use crate::provider::{Images, ModelRequest, Retry};
 
 use self::plan::{Cut, Given, Plan};
 use self::transcript::transcript;
@@ -256,6 +256,7 @@ impl Turn {
             model: self.route.model.clone(),
             abilities: self.route.abilities.clone(),
             messages: vec![Arc::new(system), Arc::new(user)],
+            images: Images::default(),
             tools: Vec::new().into(),
             max_tokens: self.route.max_tokens,
             reasoning_effort: self.route.reasoning_effort.clone(),

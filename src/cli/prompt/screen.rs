@@ -156,6 +156,10 @@ impl Screen {
                 let line = format!("retry: {}", one_line(&why, 200));
                 self.comment(&line, pieces);
             }
+            Show::Summarised(what) => {
+                let line = format!("summarised: {}", one_line(&what, 200));
+                self.comment(&line, pieces);
+            }
         }
     }
 

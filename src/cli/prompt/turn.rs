@@ -27,6 +27,8 @@ pub(super) enum Show {
     Tool(ToolLine),
     /// The model call failed and is made again.
     Retry(String),
+    /// The conversation was shortened.
+    Summarised(String),
 }
 
 /// A tool call that has ended.
@@ -145,6 +147,14 @@ impl Turn {
             Happening::User(message) if self.message_id.as_ref() == Some(&message.id) => self.is_ours = true,
             // Which model a session asks is said when it changes, perhaps before our turn.
             Happening::Context(context) => self.provider = Some(context.provider),
+            // Room may be made for a prompt before the model hears of it.
+            Happening::Compacted(summary) if self.message_id.is_some() && self.reason.is_none() => {
+                show.push(Show::Summarised(format!(
+                    "{} messages (about {} tokens) to make room; dshd log shows the summary",
+                    summary.shadowed_seqs.len(),
+                    super::super::human::count(summary.shadowed_token_count)
+                )));
+            }
             happening if self.is_ours => self.take_ours(happening, time_ms, show),
             Happening::Inbox(_)
             | Happening::TurnEnd(_)

@@ -404,6 +404,7 @@ fn a_turn_that_ends_without_telling_its_children_tells_the_end_of_each_once() {
             status: "ok".to_owned(),
             stop_reason: crate::event::StopReason::Completed,
             last_assistant_message: None,
+            totals: None,
         };
         bench.append(vec![started("told"), started("lost"), EventBody::SubagentFinished(finished).into()]);
         if crash {
