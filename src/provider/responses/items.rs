@@ -34,14 +34,19 @@ pub(super) struct Item {
     call_id: String,
     name: String,
     filter: SurrogateFilter,
-    /// The part that is being written, and whether anything of it has been.
+    /// The part that is being told, and the last one of which anything was written.
     part: u32,
-    part_wrote: bool,
-    wrote: bool,
+    written: Option<u32>,
     refused: bool,
     ended: bool,
     phase: String,
     raw: String,
+}
+
+impl Item {
+    fn wrote(&self) -> bool {
+        self.written.is_some()
+    }
 }
 
 /// Why an item can't be understood.
@@ -114,8 +119,7 @@ impl Items {
             name: String::new(),
             filter: SurrogateFilter::default(),
             part: 0,
-            part_wrote: false,
-            wrote: false,
+            written: None,
             refused: false,
             ended: false,
             phase: String::new(),
@@ -160,16 +164,14 @@ impl Items {
     }
 
     pub(super) fn wrote(&self, at: usize) -> bool {
-        self.items[at].wrote
+        self.items[at].wrote()
     }
 
     /// Turns to a part of a text; says whether anything of it has been written.
     pub(super) fn turn_to(&mut self, at: usize, part: u32) -> bool {
         let item = &mut self.items[at];
-        if item.part != part {
-            (item.part, item.part_wrote) = (part, false);
-        }
-        item.part_wrote
+        item.part = part;
+        item.written == Some(part)
     }
 
     pub(super) fn refuse(&mut self, at: usize) {
@@ -191,10 +193,10 @@ impl Items {
             ItemKind::Call | ItemKind::Other => return Ok(()),
         };
         let block = *item.block.get_or_insert_with(|| out.start(kind));
-        if kind == BlockKind::Reasoning && item.wrote && !item.part_wrote {
+        if kind == BlockKind::Reasoning && item.wrote() && item.written != Some(item.part) {
             out.push(block, "\n\n");
         }
-        (item.wrote, item.part_wrote) = (true, true);
+        item.written = Some(item.part);
         if out.append(block, |text| unescape(raw.get(), text)) { Ok(()) } else { Err(NO_TEXT) }
     }
 
@@ -212,7 +214,9 @@ impl Items {
         if !unescape(raw.get(), scratch) {
             scratch.push_str(raw.get());
         }
-        item.wrote |= !scratch.is_empty();
+        if !scratch.is_empty() {
+            item.written = Some(item.part);
+        }
         out.append(block, |text| item.filter.push(scratch, text));
     }
 
@@ -282,7 +286,7 @@ impl Items {
         }
         let items = self.items.iter().filter_map(|item| {
             let raw = Some(item.raw.as_str()).filter(|raw| !raw.is_empty());
-            let (kind, hidden) = match (item.kind, item.wrote) {
+            let (kind, hidden) = match (item.kind, item.wrote()) {
                 (ItemKind::Call, _) => ("function_call", false),
                 (ItemKind::Message, true) if item.refused => ("refusal", false),
                 (ItemKind::Message, true) => ("message", false),

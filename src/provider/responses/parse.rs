@@ -61,7 +61,10 @@ impl<'e> ResponsesParser<'e> {
             "response.output_item.added" => self.item(event.output_index, event.item, false, out),
             "response.output_item.done" => self.item(event.output_index, event.item, true, out),
             "response.completed" | "response.done" => return self.completed(event.response, out),
-            "response.incomplete" => return self.incomplete(event.response),
+            "response.incomplete" => {
+                self.incomplete(event.response);
+                return Ok(Flow::Done);
+            }
             "response.failed" => return Err(self.failed(event.response, data)),
             "response.cancelled" => return Err(self.blame.truncated()),
             "error" => return Err(self.blame.in_stream(event.error.map_or(data, RawValue::get))),
@@ -219,7 +222,7 @@ impl<'e> ResponsesParser<'e> {
         Ok(Flow::Done)
     }
 
-    fn incomplete(&mut self, raw: Option<&RawValue>) -> Result<Flow, CallError> {
+    fn incomplete(&mut self, raw: Option<&RawValue>) {
         let response = self.response(raw);
         let reason = response.incomplete_details.and_then(|details| details.reason);
         self.finish = Some(match reason.as_ref().map_or("", Text::as_str) {
@@ -234,7 +237,6 @@ impl<'e> ResponsesParser<'e> {
                 Finish::Length
             }
         });
-        Ok(Flow::Done)
     }
 
     fn failed(&self, raw: Option<&RawValue>, data: &str) -> CallError {
