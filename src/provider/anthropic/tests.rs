@@ -69,8 +69,11 @@ fn stream(events: &[String]) -> Reply {
     events.iter().fold(Reply::stream().send(anthropic::start()), |reply, event| reply.send(event.as_str()))
 }
 
+/// Without the marks of the cache.
 fn messages_of(request: &ModelRequest) -> serde_json::Value {
-    let body: serde_json::Value = serde_json::from_slice(&request::body(request, "p").unwrap()).unwrap();
+    let body = String::from_utf8(request::body(request, "p").unwrap()).unwrap();
+    let body = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     body["messages"].clone()
 }
 
