@@ -112,12 +112,14 @@ impl Calls {
         Ok(())
     }
 
-    /// Ends all calls as they are.
+    /// Ends all calls as they are; none stays without id and name, which no server would take back.
     pub(super) fn end(&mut self, out: &mut Writer<'_>) {
         for call in &mut self.calls {
             out.append(call.block, |text| call.filter.finish(text));
-            if call.id.is_empty() {
-                call.id = format!("call_{}", uuid::Uuid::new_v4().simple());
+            if call.id.is_empty() || call.name.is_empty() {
+                if call.id.is_empty() {
+                    call.id = format!("call_{}", uuid::Uuid::new_v4().simple());
+                }
                 let name = if call.name.is_empty() { "unknown" } else { &call.name };
                 out.name(call.block, &call.id, name);
             }

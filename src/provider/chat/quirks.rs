@@ -1,9 +1,12 @@
 //! What OpenAI-compatible servers do differently: a test for each row of the table.
 
+use super::Chat;
 use super::tests::{call, config, prompt, request};
 use crate::event::{Block, FailureCode};
+use crate::provider::http::Key;
 use crate::provider::model_server::{ModelServer, Reply, chat, data};
-use crate::provider::{CallError, Completion, Finish, Retry};
+use crate::provider::test_sink::Recorder;
+use crate::provider::{CallError, Completion, Finish, Provider as _, Retry};
 
 async fn answer_to(events: &[String]) -> (Result<Completion, CallError>, Vec<Block>) {
     let server = ModelServer::start().await;
@@ -134,6 +137,19 @@ async fn missing_and_doubled_ids_are_replaced_by_ours() {
 async fn a_call_without_name_is_an_error() {
     let (done, _) = answer_to(&[chat::call(0, "a", "", "{}"), chat::finish("stop")]).await;
     assert_eq!(done.unwrap_err().failure.code, FailureCode::MalformedResponse);
+}
+
+/// The call was kept without id and name, and every later request refused.
+#[tokio::test]
+async fn a_call_that_is_cut_before_its_name_has_one() {
+    let server = ModelServer::start().await;
+    let call = chat::delta(r#"{"tool_calls":[{"index":0,"id":"a","function":{"arguments":"{}"}}]}"#);
+    server.push(Reply::stream().send(call).send(chat::text("much more than that")).stall());
+    let mut sink = Recorder::of_at_most(8);
+    let adapter = Chat::new("p", &config(&server), Key::Needless.into());
+    let done = adapter.call(&request(vec![prompt("hi")]), &mut sink).await.unwrap();
+    assert_eq!(done.finish, Finish::Length);
+    assert!(sink.blocks().contains(&a_call("a", "unknown", "{}")), "{:?}", sink.blocks());
 }
 
 #[tokio::test]
