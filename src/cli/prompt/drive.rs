@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
-use super::super::happening::{Envelope, Told};
+use super::super::happening::{Envelope, Happening, Told};
 use super::super::printer::{Piece, Printer};
 use super::super::reach::Reached;
 use super::screen::{Screen, Stderr, Stdout};
-use super::turn::Turn;
+use super::turn::{Show, Turn};
 use crate::client::{CallError, Notification, Reply};
 use crate::event::{MessageId, SessionId};
 use crate::protocol::{
@@ -228,10 +228,19 @@ impl<'a> Drive<'a> {
         if event.session_id == self.session.as_str() {
             self.take_event(event.event);
             self.send_cancel().await;
+        } else {
+            // We asked for no other session, so it is one that works for ours.
+            self.read(event.event, |turn, happening, time_ms, shows| {
+                turn.take_child(&event.session_id, happening, time_ms, shows);
+            });
         }
     }
 
     fn take_event(&mut self, event: &RawValue) {
+        self.read(event, Turn::take);
+    }
+
+    fn read(&mut self, event: &RawValue, take: impl FnOnce(&mut Turn, Happening, u64, &mut Vec<Show>)) {
         let envelope: Envelope<'_> = match serde_json::from_str(event.get()) {
             Ok(envelope) => envelope,
             Err(error) => {
@@ -240,7 +249,7 @@ impl<'a> Drive<'a> {
             }
         };
         let mut shows = Vec::new();
-        self.turn.take(envelope.happening(), envelope.time_ms, &mut shows);
+        take(&mut self.turn, envelope.happening(), envelope.time_ms, &mut shows);
         for show in shows {
             self.show(|screen, pieces| screen.show(show, pieces));
         }

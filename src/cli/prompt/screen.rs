@@ -286,14 +286,16 @@ impl Screen {
         let exit = line.exit.as_ref().map_or_else(String::new, |exit| format!("  {exit}"));
         let error = if line.is_error { "  failed" } else { "" };
         if self.style.stderr == Stderr::Plain {
-            return format!("tool: {} {}{exit}{error}", line.name, one_line(&line.what, 200));
+            let whose = if line.of_child { "subagent's tool" } else { "tool" };
+            return format!("{whose}: {} {}{exit}{error}", line.name, one_line(&line.what, 200));
         }
-        let room = self.style.width.saturating_sub(9 + 12 + exit.len() + error.len()).max(16);
+        let indent = if line.of_child { "  " } else { "" };
+        let room = self.style.width.saturating_sub(indent.len() + 9 + 12 + exit.len() + error.len()).max(16);
         let what = one_line(&line.what, room);
         let pad = room.saturating_sub(what.chars().count());
         let colour = if line.is_error || line.exit.is_some() { "31" } else { "32" };
         let elapsed = human::elapsed(line.elapsed_ms);
-        format!("\x1b[{colour}m●\x1b[0m {:<6} {what}{:pad$} {elapsed:>9}{exit}{error}", line.name, "")
+        format!("{indent}\x1b[{colour}m●\x1b[0m {:<6} {what}{:pad$} {elapsed:>9}{exit}{error}", line.name, "")
     }
 
     fn footer(&self, turn: &Turn, session: &str) -> String {
@@ -351,6 +353,7 @@ mod tests {
             elapsed_ms: 3100,
             exit: Some("exit 101".to_owned()),
             is_error: false,
+            of_child: false,
         })
     }
 

@@ -44,6 +44,8 @@ pub(super) struct ToolLine {
     pub(super) exit: Option<String>,
     /// The call failed.
     pub(super) is_error: bool,
+    /// A subagent made it.
+    pub(super) of_child: bool,
 }
 
 /// One prompt's turn.
@@ -64,6 +66,8 @@ pub(super) struct Turn {
     tools: u32,
     usage: Usage,
     open_calls: HashMap<String, OpenCall>,
+    /// Calls of subagents, by session and id.
+    child_calls: HashMap<(String, String), OpenCall>,
     reason: Option<TurnEndReason>,
 }
 
@@ -88,6 +92,7 @@ impl Turn {
             tools: 0,
             usage: Usage::default(),
             open_calls: HashMap::new(),
+            child_calls: HashMap::new(),
             reason: None,
         }
     }
@@ -134,7 +139,30 @@ impl Turn {
 
     /// Commands that run now.
     pub(super) fn running_commands(&self) -> usize {
-        self.open_calls.values().filter(|call| call.name == "bash").count()
+        let calls = self.open_calls.values().chain(self.child_calls.values());
+        calls.filter(|call| call.name == "bash").count()
+    }
+
+    /// Takes an event of a subagent: of those, the tools are shown that have ended.
+    pub(super) fn take_child(
+        &mut self,
+        child: &str,
+        happening: Happening,
+        time_ms: u64,
+        show: &mut Vec<Show>,
+    ) {
+        if !self.is_ours {
+            return;
+        }
+        if let Happening::ToolCall(call) = happening {
+            let open = OpenCall::of(&call, time_ms);
+            self.child_calls.insert((child.to_owned(), call.call_id), open);
+        } else if let Happening::ToolResult(result) = happening {
+            let id = result.message.tool_call_id.clone().unwrap_or_default();
+            if let Some(call) = self.child_calls.remove(&(child.to_owned(), id)) {
+                show.push(Show::Tool(call.ended(&result, time_ms, true)));
+            }
+        }
     }
 
     /// Takes the next event of the session.
@@ -241,23 +269,33 @@ impl Turn {
     }
 
     fn start_tool(&mut self, call: &ToolCallStarted, time_ms: u64, show: &mut Vec<Show>) {
-        let what = summary(&call.arguments);
-        show.push(Show::ToolStart(format!("{} {what}", call.name)));
+        let open = OpenCall::of(call, time_ms);
+        show.push(Show::ToolStart(format!("{} {}", open.name, open.what)));
         self.tools += 1;
-        let open = OpenCall { name: call.name.clone(), what, started_ms: time_ms };
         self.open_calls.insert(call.call_id.clone(), open);
     }
 
     fn end_tool(&mut self, result: &ToolResult, time_ms: u64, show: &mut Vec<Show>) {
         let id = result.message.tool_call_id.as_deref().unwrap_or_default();
         let Some(call) = self.open_calls.remove(id) else { return };
-        show.push(Show::Tool(ToolLine {
-            exit: if call.name == "bash" { exit_of(&result.message.text()) } else { None },
-            name: call.name,
-            what: call.what,
-            elapsed_ms: time_ms.saturating_sub(call.started_ms),
+        show.push(Show::Tool(call.ended(result, time_ms, false)));
+    }
+}
+
+impl OpenCall {
+    fn of(call: &ToolCallStarted, time_ms: u64) -> Self {
+        Self { name: call.name.clone(), what: summary(&call.arguments), started_ms: time_ms }
+    }
+
+    fn ended(self, result: &ToolResult, time_ms: u64, of_child: bool) -> ToolLine {
+        ToolLine {
+            exit: if self.name == "bash" { exit_of(&result.message.text()) } else { None },
+            name: self.name,
+            what: self.what,
+            elapsed_ms: time_ms.saturating_sub(self.started_ms),
             is_error: result.message.is_error == Some(true),
-        }));
+            of_child,
+        }
     }
 }
 
@@ -358,6 +396,25 @@ mod tests {
         let show = play(&mut turn, &[INSERT, START, OURS, DELTA, attempt]);
         assert_eq!(show, [Show::Text("he".to_owned()), Show::Void]);
         assert_eq!(turn.text(), "he");
+    }
+
+    #[test]
+    fn tools_of_a_subagent_are_shown_when_they_have_ended() {
+        let mut turn = Turn::new("k".to_owned());
+        play(&mut turn, &[INSERT, START, OURS]);
+        let events = [
+            r#"{"type":"tool/call","data":{"turn":1,"step":1,"callId":"c","name":"bash","arguments":"{\"command\":\"ls\"}"}}"#,
+            r#"{"type":"tool/result","data":{"turn":1,"step":1,"message":{"role":"tool","source":{"kind":"tool","callId":"c"},
+                "toolCallId":"c","content":[{"type":"text","text":"a"}],"isError":false,"id":"r"}}}"#,
+        ];
+        let mut show = Vec::new();
+        for event in events {
+            let envelope: Envelope<'_> = serde_json::from_str(event).unwrap();
+            turn.take_child("child", envelope.happening(), 0, &mut show);
+        }
+        let [Show::Tool(line)] = show.as_slice() else { panic!("{show:?}") };
+        assert_eq!((line.name.as_str(), line.what.as_str(), line.of_child), ("bash", "ls", true));
+        assert_eq!(turn.tools(), 0, "the footer counts our own");
     }
 
     #[test]
