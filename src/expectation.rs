@@ -12,6 +12,7 @@ pub fn in_words(message: &str) -> String {
         "a sequence" => "a list",
         "a map" => "an object",
         "unit" => "null",
+        "path string" => "a path",
         other if other.starts_with("struct ") || other.starts_with("internally tagged enum ") => "an object",
         other if other.starts_with("enum ") => "a text",
         other => other,

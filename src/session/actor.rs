@@ -92,6 +92,8 @@ pub(super) struct Actor {
 enum Leaving {
     /// Out of memory only; subscribers stay.
     Unload,
+    /// The same, and what still runs of it is ended.
+    Retire,
     /// Its subscribers are told.
     Close(CloseCause),
 }

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::mailbox::{Command, PromptAnswers};
 use super::registry::Shared;
-use super::{Answer, NewSession, PromptRequest, SessionError, Settled, WhenBusy};
+use super::{Answer, NewSession, Position, PromptRequest, SessionError, Settled, WhenBusy};
 use crate::event::{
     AbortCause, Block, EventBody, FailureCode, Message, Seq, SessionId, StopReason, SubagentCatalog,
-    SubagentFinished, SubagentStarted, TurnEndReason,
+    SubagentFinished, SubagentStarted, Totals, TurnEndReason,
 };
 use crate::tool::{Delegate, DelegateError, Delegated, Delegation};
 use crate::turn::{FactEvent, Facts, now_ms};
@@ -58,14 +58,17 @@ impl Spawner {
         let (answer_by, created) = Answer::channel();
         self.shared.submit(&child, Command::Create { new: Box::new(new.clone()), answer: answer_by });
         created.await.map_err(|error| failed(&error))?;
+        // Kept, since a session that has left memory is not found any more.
+        let feed = self.shared.feed(&child);
         let mut leash = Leash { shared: &self.shared, child: &child, ended: false };
         self.tell_started(&child, &delegation).await?;
         let settled = self.work(&child, new, delegation.prompt, cancel).await;
+        let totals = feed.as_ref().and_then(|feed| feed.totals());
+        // Its log stays, and whoever prompts it brings it back; what its commands left in the background does not.
+        retire(&self.shared, &child).await;
         leash.ended = true;
-        let delegated = self.tell_finished(child.clone(), settled).await?;
-        // Its log stays; whoever prompts it brings it back.
-        let _ = self.shared.submit_loaded(&child, Command::Unload);
-        Ok(delegated)
+        let place = Place { position: feed.map(|feed| feed.position().0), totals };
+        self.tell_finished(child.clone(), settled, place).await
     }
 
     async fn tell_started(&self, child: &SessionId, delegation: &Delegation) -> Result<(), DelegateError> {
@@ -122,6 +125,7 @@ impl Spawner {
         &self,
         child: SessionId,
         settled: Result<Settled, SessionError>,
+        place: Place,
     ) -> Result<Delegated, DelegateError> {
         let (stop, detail) = match &settled {
             Ok(settled) => stop_of(&settled.reason),
@@ -130,20 +134,17 @@ impl Spawner {
             }
             Err(error) => (StopReason::Error, Some(error.to_string())),
         };
-        let feed = self.shared.feed(&child);
-        let position = feed.as_ref().map(|feed| feed.position().0);
-        let told = settled.as_ref().ok().and_then(|settled| settled.after.last().map(|(_, seq)| *seq));
         let as_success = self.shared.config.borrow().sessions.max_tokens_as_success;
         let ok = stop == StopReason::Completed || (stop == StopReason::MaxTokens && as_success);
         let answer = settled.ok().and_then(|settled| settled.answer).and_then(|message| said(&message));
         let finished = EventBody::SubagentFinished(SubagentFinished {
             child_session_id: child.clone(),
-            child_epoch: position.map(|position| position.epoch),
-            child_last_seq: told.or_else(|| position.and_then(|position| position.last)),
+            child_epoch: place.position.map(|position| position.epoch),
+            child_last_seq: place.position.and_then(|position| position.last),
             status: if ok { "ok" } else { "error" }.to_owned(),
             stop_reason: stop,
             last_assistant_message: answer.clone(),
-            totals: feed.and_then(|feed| feed.totals()),
+            totals: place.totals,
         });
         self.tell(vec![finished.into()]).await?;
         Ok(Delegated { child, stop, detail, answer })
@@ -162,6 +163,21 @@ impl Delegate for Spawner {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Delegated, DelegateError>> {
         Box::pin(self.run(delegation, cancel))
+    }
+}
+
+/// Where a child's log ends, and what it used.
+struct Place {
+    position: Option<Position>,
+    totals: Option<Totals>,
+}
+
+/// Ends what a child's commands left, and lets it leave memory.
+pub(super) async fn retire(shared: &Arc<Shared>, child: &SessionId) {
+    let (answer, retired) = Answer::channel();
+    if shared.submit_loaded(child, Command::Retire { answer }).is_ok() {
+        // A session that is gone has nothing left.
+        let _ = retired.await;
     }
 }
 

@@ -85,6 +85,10 @@ pub(crate) enum Command {
     },
     /// Leave memory if idle.
     Unload,
+    /// End what the session's commands left, and leave memory; not while a turn runs, which is somebody else's then.
+    Retire {
+        answer: Answerer<()>,
+    },
 }
 
 impl Command {
@@ -94,7 +98,9 @@ impl Command {
             Self::Prompt { answers, .. } => answers.refuse(&error),
             Self::Create { answer, .. } | Self::Resume { answer } => drop(answer.send(Err(error))),
             Self::Cancel { answer, .. } => drop(answer.send(Err(error))),
-            Self::Close { answer, .. } | Self::Wait { answer } => drop(answer.send(Err(error))),
+            Self::Close { answer, .. } | Self::Wait { answer } | Self::Retire { answer } => {
+                drop(answer.send(Err(error)));
+            }
             Self::Queue { answer } => drop(answer.send(Err(error))),
             Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
                 drop(answer.send(Err(error)));
@@ -106,7 +112,14 @@ impl Command {
 
     fn lets_go(&self) -> bool {
         // A notice ends what a tool had begun: there are no more of them than running jobs.
-        matches!(self, Self::Cancel { .. } | Self::Close { .. } | Self::Notice { .. } | Self::Unload)
+        matches!(
+            self,
+            Self::Cancel { .. }
+                | Self::Close { .. }
+                | Self::Notice { .. }
+                | Self::Unload
+                | Self::Retire { .. }
+        )
     }
 }
 

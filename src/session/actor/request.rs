@@ -43,6 +43,11 @@ impl Actor {
             Command::Update { update, answer } => drop(answer.send(self.update(*update).await)),
             Command::Notice { events, text } => self.notice(events, text),
             Command::Unload => self.unload_if_at_rest().await,
+            Command::Retire { answer } if self.running.is_some() => drop(answer.send(Ok(()))),
+            Command::Retire { answer } => {
+                self.waiters.closes.push(answer);
+                self.leaving = self.leaving.or(Some(Leaving::Retire));
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Actor, Reached};
 use crate::event::{AbortCause, Failure, FailureCode, Message, MessageId, Seq, SessionId, TurnEndReason};
+use crate::session::delegate::retire;
 use crate::session::mailbox::Command;
 use crate::session::{Answer, Answerer, Cancelled, SessionError, Settled};
 use crate::turn::{FactEvent, Outcome};
@@ -109,7 +110,11 @@ impl Actor {
             let (answer, ended) = Answer::channel();
             let cancel = Command::Cancel { message_id: None, cause: AbortCause::Parent, answer };
             if self.shared.submit_loaded(child, cancel).is_ok() {
-                ends.push(ended);
+                let (shared, child) = (self.shared.clone(), child.clone());
+                ends.push(async move {
+                    let _ = ended.await;
+                    retire(&shared, &child).await;
+                });
             }
         }
         if ends.is_empty() {

@@ -37,19 +37,24 @@ impl Actor {
         self.mailbox.hold(self.open.as_ref().is_some_and(|open| !open.state.jobs.is_empty()));
     }
 
-    /// Ends what still runs of a session that is closed, and logs how.
+    /// Ends what still runs of a session that is closed, or whose parent is done with it, and logs how.
     pub(super) async fn end_work(&mut self) {
-        let Some(Leaving::Close(cause)) = self.leaving else { return };
+        let cause = match self.leaving {
+            Some(Leaving::Close(cause)) => Some(cause),
+            Some(Leaving::Retire) => None,
+            Some(Leaving::Unload) | None => return,
+        };
         let Some((jobs, tools)) =
             self.open.as_ref().map(|open| (open.state.jobs.clone(), open.tools.clone()))
         else {
             return;
         };
         let why = match cause {
-            CloseCause::Closed => "the session was closed",
-            CloseCause::ShuttingDown => "the daemon stopped",
-            CloseCause::Disposed => "the session was disposed of",
-            CloseCause::StorageFailed => "storage failed",
+            Some(CloseCause::Closed) => "the session was closed",
+            Some(CloseCause::ShuttingDown) => "the daemon stopped",
+            Some(CloseCause::Disposed) => "the session was disposed of",
+            Some(CloseCause::StorageFailed) => "storage failed",
+            None => "the subagent had ended",
         };
         let grace = self.shared.config.borrow().shutdown.cancel_grace / GRACE_SHARE;
         tools.end(why, grace).await;
@@ -57,13 +62,14 @@ impl Actor {
             |job: &JobRegistered| tools.jobs().settled(&job.job_id).unwrap_or_else(|| killed(job, why));
         let events: Vec<FactEvent> =
             jobs.iter().map(|job| EventBody::JobSettled(settled(job)).into()).collect();
-        if cause != CloseCause::StorageFailed
+        if cause != Some(CloseCause::StorageFailed)
             && !events.is_empty()
             && let Err(error) = self.append(events)
         {
             tracing::warn!(session = %self.id, %error, "the ends of background jobs could not be logged");
         }
-        if let Some(spool) = self.shared.spool.clone() {
+        // What it names in its answer can still be read when its parent is done with it.
+        if let (Some(_), Some(spool)) = (cause, self.shared.spool.clone()) {
             let id = self.id.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || spool.forget(&id)).await {
                 tracing::error!(session = %self.id, %error, "the session's spool could not be removed");

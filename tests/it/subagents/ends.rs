@@ -199,3 +199,24 @@ async fn after_a_crash_a_childs_end_is_told_once_at_the_next_open() {
     let tools = header["data"]["header"]["tools"].as_array().unwrap();
     assert!(tools.iter().all(|tool| tool["name"] != "subagent"), "a child stays one");
 }
+
+/// A job's end would have woken a child that nobody waits for any more.
+#[tokio::test]
+async fn what_a_child_left_in_the_background_ends_with_it() {
+    let lines = delegating(
+        r#"[{"tool":"bash","id":"job","arguments":{"command":"echo $$ > pid; exec sleep 600","run_in_background":true}},
+            {"tool":"bash","arguments":{"command":"until [ -s pid ]; do sleep 0.01; done"}}]"#,
+    );
+    let daemon = daemon(&lines.iter().map(|line| line.replace('\n', "")).collect::<Vec<_>>(), "");
+    let mut peer = daemon.peer().await;
+    let (messages, reply) = prompt_all(&mut peer, "p", "delegate").await;
+    assert_eq!(reply["result"]["status"], "ok");
+    assert_gone(working(&daemon).await);
+    let childs = daemon.home().logged(&child_of(&messages));
+    let settled = of_type(&childs, "job/settled");
+    assert_eq!(settled.len(), 1);
+    assert_eq!(settled[0]["data"]["status"], "killed");
+    assert_eq!(of_type(&childs, "turn/start").len(), 1, "nobody woke it");
+    let end = the_end(&daemon.home().logged("p"));
+    assert_eq!(end["childLastSeq"], childs.len() - 1, "the job's end is part of the child's story");
+}
