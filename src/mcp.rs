@@ -38,8 +38,8 @@ use crate::shutdown::Scope;
 const TOLD_MAX: usize = 256;
 /// What a server's program gets to end by itself when it is no longer defined.
 const REPLACED_GRACE: Duration = Duration::from_secs(2);
-/// How long the end of all of them may take beyond what their programs get.
-const END_MAX: Duration = Duration::from_millis(300);
+/// How long the end of all of them may take beyond twice what their programs get.
+const END_MAX: Duration = Duration::from_millis(100);
 
 /// All servers of the daemon. Cheap to clone.
 #[derive(Clone)]
@@ -174,7 +174,7 @@ impl Servers {
                 server.stop.send_replace(Some(grace));
             }
         }
-        let ended = self.inner.scope.wait(2 * grace + END_MAX).await;
+        let ended = self.inner.scope.wait(4 * grace + END_MAX).await;
         // Whatever is left is killed.
         self.inner.scope.abort();
         ended

@@ -119,6 +119,8 @@ pub struct Tools {
     servers: Option<Servers>,
     /// `mcp.max_tools`.
     max: usize,
+    /// `limits.image_bytes`.
+    image_bytes: usize,
     spool: Option<Spool>,
 }
 
@@ -175,7 +177,14 @@ impl Tools {
             Arc::new(job::JobOutput::new()),
             Arc::new(job::JobKill::new()),
         ]);
-        Self { built_in, children, spool, servers: None, max: config.mcp.max_tools }
+        Self {
+            built_in,
+            children,
+            spool,
+            servers: None,
+            max: config.mcp.max_tools,
+            image_bytes: config.limits.image_bytes.bytes(),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::future::BoxFuture;
 use rmcp::model::JsonObject;
 
+use self::result::Room;
 use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments};
 use crate::event::ToolSpec;
 use crate::mcp::{CallError, Offered, RemoteTool, Server};
@@ -20,10 +21,12 @@ struct Remote {
     /// Its name there.
     name: String,
     effect: Effect,
+    /// Of one picture.
+    image_bytes: usize,
 }
 
 /// At most `room` of the servers' tools, in the order of their servers' and their own names.
-pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
+pub(super) fn tools(offered: &[Offered], room: usize, image_bytes: usize) -> Vec<Arc<dyn Tool>> {
     let all: Vec<(&Arc<Server>, &RemoteTool)> =
         offered.iter().flat_map(|one| one.tools.iter().map(|tool| (&one.server, tool))).collect();
     if all.len() > room {
@@ -36,8 +39,8 @@ pub(super) fn tools(offered: &[Offered], room: usize) -> Vec<Arc<dyn Tool>> {
     let remote = kept.iter().zip(names).map(|((server, tool), name)| {
         let spec = ToolSpec { name, description: tool.description.clone(), parameters: tool.schema.clone() };
         let effect = if tool.reads { Effect::Reads } else { Effect::Acts };
-        Arc::new(Remote { spec, server: Arc::clone(server), name: tool.name.clone(), effect })
-            as Arc<dyn Tool>
+        let (server, name) = (Arc::clone(server), tool.name.clone());
+        Arc::new(Remote { spec, server, name, effect, image_bytes }) as Arc<dyn Tool>
     });
     remote.collect()
 }
@@ -54,7 +57,10 @@ impl Remote {
     async fn run(&self, raw: &str, context: &ToolContext) -> Result<ToolOutput, ToolOutput> {
         let arguments: JsonObject = arguments::parse(&self.spec.name, raw)?;
         match self.server.call(&self.name, arguments, &context.cancel).await {
-            Ok(answer) => Ok(result::output(answer, self.server.result_bytes())),
+            Ok(answer) => {
+                let room = Room { text: self.server.result_bytes(), image: self.image_bytes };
+                Ok(result::output(answer, room, context).await)
+            }
             Err(error) => Err(self.failed(&error)),
         }
     }

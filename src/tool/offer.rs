@@ -30,7 +30,7 @@ impl Tools {
         let mut tools: Vec<Arc<dyn Tool>> = offered.cloned().collect();
         if let Some(servers) = &self.servers {
             let room = self.max.saturating_sub(tools.len());
-            tools.extend(mcp::tools(&servers.offer(place.cwd).await, room));
+            tools.extend(mcp::tools(&servers.offer(place.cwd).await, room, self.image_bytes));
         }
         let tools: Arc<[Arc<dyn Tool>]> = tools.into();
         let specs = tools.iter().map(|tool| tool.spec().clone()).collect();

@@ -6,6 +6,9 @@ mod stub;
 
 use serde_json::{Value, json};
 
+use crate::model_server::chat;
+use crate::processes::{self, pids_in};
+use crate::stage::{Stage, leave};
 use crate::support::{Daemon, Home, Peer, of_type, within};
 
 /// A daemon whose model plays calls of tools, one a step, and then says that it is done.
@@ -298,8 +301,7 @@ fn fact<'a>(said: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn lives(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    processes::lives(pid.parse().unwrap())
 }
 
 #[tokio::test]
@@ -527,4 +529,50 @@ async fn no_more_servers_run_than_allowed() {
     assert!(offers(&events)[0].1.iter().all(|name| name.starts_with("mcp__a__")));
     scene.daemon.wait_for_line("too many run (mcp.max_servers)");
     scene.end().await;
+}
+
+#[tokio::test]
+async fn a_servers_picture_is_shown_to_a_model_that_takes_pictures_and_named_to_another() {
+    for takes in [true, false] {
+        let table = stub::table("stub", "", &[("STUB_TOOLS", "picture")]);
+        let tables = format!("[providers.fake.models.m]\nimages = {takes}\n{table}");
+        let stage = Stage::with("", &tables).await;
+        stage.model.push(chat::calls(&[("call_1", "mcp__stub__picture", "{}")]));
+        stage.says(&["a dot"]);
+        let mut peer = stage.peer().await;
+        assert_eq!(peer.prompt("s", "look").await["status"], "ok");
+        stage.model.request().await;
+        let sent = stage.model.request().await;
+        assert_eq!(sent.text().contains(stub::PNG), takes, "{}", sent.text());
+        let words = if takes { "[image, image/png, 1x1, 68 bytes]" } else { "the model takes no images" };
+        assert!(sent.text().contains(words), "{}", sent.text());
+        let results = stage.home.logged("s");
+        let blocks = of_type(&results, "tool/result")[0]["data"]["message"]["content"].as_array().unwrap();
+        assert_eq!(blocks.len(), if takes { 2 } else { 1 });
+        peer.take_aside();
+        leave(peer).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_leaves_behind_ends_with_it() {
+    let home = Home::new();
+    let strays = home.path("strays");
+    let line = format!(
+        "setsid sleep 600 > /dev/null 2>&1 & echo $! >> {0}; (setsid setsid sleep 600 & echo $! >> {0}); exec \"$@\"",
+        strays.display()
+    );
+    let exe = std::env::current_exe().unwrap();
+    let mut args = vec!["-c", &line, "sh", exe.to_str().unwrap()];
+    args.extend(stub::arguments());
+    let table = format!(
+        "[mcp.servers.stub]\ncommand = \"bash\"\nargs = {}\nenv = {{ STUB_SERVE = \"1\" }}\n",
+        json!(args)
+    );
+    let mut scene = Scene::in_home(&home, &[("mcp__stub__echo", "hi")], &table).await;
+    assert_eq!(results(&scene.turn("s").await), ["you said hi"]);
+    let pids = pids_in(&strays, 2).await;
+    assert!(pids.iter().any(|pid| processes::lives(*pid)));
+    scene.end().await;
+    assert!(pids.iter().all(|pid| !processes::lives(*pid)), "{pids:?}");
 }

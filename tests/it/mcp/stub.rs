@@ -31,6 +31,10 @@ pub(super) fn arguments() -> [&'static str; 5] {
     ["mcp::stub::serve", "--exact", "--ignored", "--nocapture", "-q"]
 }
 
+/// The smallest picture there is.
+pub(super) const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
+
 #[test]
 #[ignore = "is the server that other tests start"]
 fn serve() {
@@ -202,6 +206,13 @@ impl Stub {
                 vec![json!({"jsonrpc": "2.0", "id": "r", "method": "roots/list"}).to_string()]
             }
             "cancelled" => vec![text(id, &format!("{} cancelled", self.cancelled.len()))],
+            "picture" => vec![
+                json!({"jsonrpc": "2.0", "id": id, "result": {"content": [
+                    {"type": "text", "text": "a dot:"},
+                    {"type": "image", "data": PNG, "mimeType": "image/png"},
+                ]}})
+                .to_string(),
+            ],
             other => vec![text(id, &format!("this is {other}"))],
         }
     }
