@@ -118,7 +118,7 @@ fn edit(job: &Job, arguments: &Arguments) -> Result<ToolOutput, NoEdit> {
         NoMatch::Ambiguous { count, lines } => NoEdit::Ambiguous { count, lines },
         NoMatch::Large { size } => NoEdit::File(FileError::Large { size, max: job.bytes_max() }),
     })?;
-    let content = format!("{mark}{edited}");
+    let content = if mark.is_empty() { edited } else { format!("{mark}{edited}") };
     let stamp = job.commit(&place, &target, &content)?;
     let mut text = format!("The file {} has been updated successfully.", place.shown.display());
     old.note_other_names(&mut text);

@@ -13,6 +13,8 @@ use crate::tool::paths::Place;
 const CONTEXT_LINES: usize = 3;
 /// The search for the smallest difference ends then; what is found until then is a difference, too.
 const SEARCH_TIME_MAX: Duration = Duration::from_millis(500);
+/// Text in which changes are looked for, before and after together: each of its lines takes memory, too.
+const SEARCH_BYTES_MAX: usize = 1 << 20;
 /// What of an event the changed places may take, and the unified diff as much again: JSON writes some bytes as six.
 const EVENT_SHARE: usize = 16;
 
@@ -64,6 +66,10 @@ impl Meta {
 
     fn compare(&mut self, old: Option<&str>, new: &str, room: usize) {
         let window = Window::of(old.unwrap_or_default(), new);
+        if window.old.len() + window.new.len() > SEARCH_BYTES_MAX {
+            self.truncated = true;
+            return;
+        }
         let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_lines(window.old, window.new);
         let before = if old.is_some() { &self.path } else { "/dev/null" };
         let mut unified = format!("--- {before}\n+++ {}\n", self.path);
@@ -237,6 +243,15 @@ mod tests {
         assert_eq!(window.new, "497\n498\n499\nfive hundred\n501\n502\n503\n");
         assert_eq!(Window::of("那a", "那b"), Window { old: "那a", new: "那b", lines_before: 0 });
         assert_eq!(Window::of("a\n", "a\n").old, "a\n");
+    }
+
+    #[test]
+    fn changes_all_over_a_large_file_are_not_looked_for() {
+        let old = "a\n".repeat(SEARCH_BYTES_MAX / 4);
+        let meta = compare(Some(&old), &old.replace('a', "bb"), 1 << 20);
+        assert_eq!((meta.diffs.len(), meta.truncated), (0, true));
+        let meta = compare(Some(&old), &format!("{old}b\n"), 1 << 20);
+        assert_eq!((meta.diffs.len(), meta.truncated), (1, false));
     }
 
     proptest! {
