@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::mark::{self, Mark, Of};
-use super::output::Output;
+use super::output::Pipes;
 use super::unchecked;
 use super::walk::{self, Struck};
 use crate::shutdown::Scope;
@@ -26,7 +26,7 @@ pub(super) const KILL_WAIT: Duration = Duration::from_secs(1);
 const WALK_PAUSE: Duration = Duration::from_millis(5);
 /// Ended commands of a session whose pipes are still read for those that hold them. Over it the oldest are closed.
 const READERS_MAX: usize = 64;
-/// Walks of a family that nobody ended: they can't wait between.
+/// Walks where nobody can wait between them.
 const LAST_WALKS: usize = 3;
 
 /// What the calls of a session started. Dropped, it is killed.
@@ -103,7 +103,7 @@ impl Family {
     }
 
     /// Goes on reading what others that hold an ended command's pipes write.
-    pub(super) fn keep_reading(&self, output: Output) {
+    pub(super) fn keep_reading(&self, pipes: Pipes) {
         let stop = self.scope.aborting().child_token();
         let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
         readers.retain(|reader| !reader.is_cancelled());
@@ -115,7 +115,7 @@ impl Family {
         readers.push_back(stop.clone());
         drop(readers);
         self.scope.spawn(async move {
-            stop.run_until_cancelled(output.discard()).await;
+            stop.run_until_cancelled(pipes.discard()).await;
             stop.cancel();
         });
     }
@@ -132,7 +132,20 @@ impl Drop for Family {
 
 /// Ends what any call of this process started and nobody has ended, at its own end.
 pub async fn end_all() {
-    end(Of::Process, Duration::ZERO).await;
+    end(Of::Process(mark::this_process()), Duration::ZERO).await;
+}
+
+/// Ends what a process that crashed has left running. Blocks on `/proc`.
+pub(super) fn end_left_by(process: u64) {
+    for _ in 0..LAST_WALKS {
+        match walk::strike_anywhere(Of::Process(process), &[Signal::KILL]) {
+            Ok(Struck { count: 0, .. }) => return,
+            Ok(Struck { count, .. }) => {
+                tracing::info!(count, "ended commands that a crashed daemon had left");
+            }
+            Err(error) => tracing::error!(%error, "cannot look for commands that a crashed daemon has left"),
+        }
+    }
 }
 
 /// Asks a set of processes to end, waits at most `grace`, kills what is left.

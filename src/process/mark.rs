@@ -17,17 +17,18 @@ pub(super) const VARIABLE: &str = "DSHD_CALL";
 /// The most that is read of a process's environment, in bytes: as much as a program can be started with.
 const ENVIRONMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// From the top: 8 bits that say that it is a mark, 16 of this daemon, 20 of a session's life in memory, 20 of a call.
+/// From the top: 8 bits that say that it is a mark, 24 of this daemon, 16 of a session's life in memory, 16 of a call.
+/// Lives and calls come again after so many, which nobody notices: what the first of that number left has long ended.
 const MAGIC: u64 = 0x5D;
-const PROCESS_BITS: u32 = 16;
-const LIFE_BITS: u32 = 20;
-const CALL_BITS: u32 = 20;
+const PROCESS_BITS: u32 = 24;
+const LIFE_BITS: u32 = 16;
+const CALL_BITS: u32 = 16;
 /// Of a call's bits: it is a background job.
 const JOB: u64 = 1 << (CALL_BITS - 1);
 
 /// Tells this daemon's children from those of another that it may have started.
 static PROCESS: LazyLock<u64> =
-    LazyLock::new(|| u64::from(uuid::Uuid::new_v4().as_fields().1) & ones(PROCESS_BITS));
+    LazyLock::new(|| u64::from(uuid::Uuid::new_v4().as_fields().0) & ones(PROCESS_BITS));
 static LIVES: AtomicU64 = AtomicU64::new(0);
 
 /// Names a call.
@@ -37,8 +38,8 @@ pub(super) struct Mark(u64);
 /// What a set of processes has in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
-    /// This daemon's calls started them.
-    Process,
+    /// The calls of that daemon started them.
+    Process(u64),
     /// The calls of a session that is in memory started them.
     Life(u64),
     /// That call started them.
@@ -82,24 +83,28 @@ impl Mark {
         self.0 >> CALL_BITS & ones(LIFE_BITS)
     }
 
-    fn is_ours(self) -> bool {
-        self.0 >> (CALL_BITS + LIFE_BITS) & ones(PROCESS_BITS) == *PROCESS
+    fn process(self) -> u64 {
+        self.0 >> (CALL_BITS + LIFE_BITS) & ones(PROCESS_BITS)
     }
 }
 
 impl Of {
     /// Whether a process with this mark is one of them.
     pub(super) fn covers(self, mark: Mark) -> bool {
-        mark.is_ours()
-            && match self {
-                Self::Process => true,
-                Self::Life(life) => mark.life() == life,
-                Self::Call(call) => mark == call,
-                Self::Since(life, number) => {
-                    mark.life() == life && mark.call() & JOB == 0 && mark.call() >= number
-                }
+        match self {
+            Self::Process(process) => mark.process() == process,
+            Self::Life(life) => mark.process() == *PROCESS && mark.life() == life,
+            Self::Call(call) => mark == call,
+            Self::Since(life, number) => {
+                Self::Life(life).covers(mark) && mark.call() & JOB == 0 && mark.call() >= number
             }
+        }
     }
+}
+
+/// The number of this process.
+pub(super) fn this_process() -> u64 {
+    *PROCESS
 }
 
 /// A number for a session's life in memory.
@@ -137,7 +142,8 @@ mod tests {
         let mark = Mark::new(one, 7, false);
         assert_eq!(Mark::from_raw(mark.0), Some(mark));
         for (of, covered) in [
-            (Of::Process, true),
+            (Of::Process(this_process()), true),
+            (Of::Process(this_process() ^ 1), false),
             (Of::Life(one), true),
             (Of::Life(other), false),
             (Of::Call(mark), true),
@@ -157,6 +163,6 @@ mod tests {
         assert_eq!(Mark::from_raw(1024), None);
         assert_eq!(Mark::from_raw(u64::MAX), None);
         let foreign = Mark(Mark::new(1, 1, false).0 ^ (1 << (LIFE_BITS + CALL_BITS)));
-        assert!(!Of::Process.covers(foreign) && !Of::Life(1).covers(foreign));
+        assert!(!Of::Process(this_process()).covers(foreign) && !Of::Life(1).covers(foreign));
     }
 }

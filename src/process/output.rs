@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::capture::{Caps, Capture, Captured};
-use super::spool::{Spool, Spooled};
+use super::spool::{Place, Spool, Spooled};
 use crate::event::SessionId;
 
 /// After the command has ended, silence that ends the wait for output of others that hold its pipes, and the longest
@@ -56,11 +55,6 @@ impl Output {
         spool: Option<&(Spool, SessionId)>,
     ) -> Self {
         Self { stdout: Stream::new(stdout, caps, spool), stderr: Stream::new(stderr, caps, spool) }
-    }
-
-    /// Streams that have ended.
-    pub(super) fn closed() -> Self {
-        Self::new((None, None), Caps { head: 0, tail: 0 }, None)
     }
 
     pub(super) fn view(&self) -> View {
@@ -115,9 +109,9 @@ impl Output {
         }
     }
 
-    /// Reads on and throws away what others write into the pipes, until nobody holds them.
-    pub(super) async fn discard(self) {
-        tokio::join!(discard(self.stdout.pipe), discard(self.stderr.pipe));
+    /// The pipes that somebody still holds.
+    pub(super) fn take_pipes(&mut self) -> Pipes {
+        Pipes(self.stdout.pipe.take(), self.stderr.pipe.take())
     }
 
     async fn take_in(&mut self) {
@@ -126,6 +120,17 @@ impl Output {
             () = self.stderr.take_in(), if self.stderr.is_active() => {}
             else => {}
         }
+    }
+}
+
+/// The pipes of a command that has ended, still held by others.
+#[derive(Debug)]
+pub(super) struct Pipes(Option<ChildStdout>, Option<ChildStderr>);
+
+impl Pipes {
+    /// Reads on and throws away what others write into them, until nobody holds them.
+    pub(super) async fn discard(self) {
+        tokio::join!(discard(self.0), discard(self.1));
     }
 }
 
@@ -175,6 +180,7 @@ impl<R: AsyncRead + Unpin> Stream<R> {
             self.spooler.advance(&self.capture).await;
         }
         self.spooler.flush(&self.capture).await;
+        self.spooler = Spooler::Off;
     }
 }
 
@@ -197,13 +203,15 @@ enum Spooler {
     Off,
     Waits(Spool, SessionId),
     Opens {
-        opening: JoinHandle<io::Result<(PathBuf, File)>>,
+        opening: JoinHandle<io::Result<(Place, File)>>,
         /// Read and not yet written.
         pending: Vec<u8>,
         room: u64,
     },
     Writes {
         file: tokio::fs::File,
+        /// Until this is dropped the file counts with all that it may get.
+        _place: Place,
         pending: Vec<u8>,
         room: u64,
     },
@@ -248,18 +256,18 @@ impl Spooler {
             Self::Opens { opening, pending, room } => {
                 let opened = opening.await.unwrap_or_else(|error| Err(io::Error::other(error)));
                 match opened {
-                    Ok((path, file)) => {
+                    Ok((place, file)) => {
                         let fits = usize::try_from(*room).unwrap_or(usize::MAX).min(pending.len());
                         let is_whole = fits == pending.len();
                         pending.truncate(fits);
-                        lock(capture).spooled = Some(Spooled { path, is_whole });
+                        lock(capture).spooled = Some(Spooled { path: place.path.clone(), is_whole });
                         let (pending, file) = (std::mem::take(pending), tokio::fs::File::from_std(file));
-                        *self = Self::Writes { file, pending, room: *room };
+                        *self = Self::Writes { file, _place: place, pending, room: *room };
                     }
                     Err(error) => self.fail(&error, capture),
                 }
             }
-            Self::Writes { file, pending, room } => match file.write(pending).await {
+            Self::Writes { file, pending, room, .. } => match file.write(pending).await {
                 Ok(count) => {
                     pending.drain(..count);
                     *room -= count as u64;

@@ -182,7 +182,7 @@ impl Running {
     /// Others may still hold the pipes.
     fn leave(&mut self) {
         if self.output.is_open() && !self.armed {
-            self.family.keep_reading(std::mem::replace(&mut self.output, Output::closed()));
+            self.family.keep_reading(self.output.take_pipes());
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The spool: files for output that is too long for memory, below `<data>/spool`.
 //!
-//! Each process has a directory of its own there, locked for life, so that several may share the data; one whose lock is
-//! free was left by a process that crashed, and is removed at start. Files are 0600 in 0700. All together they are
-//! bounded: the oldest make room for new ones. A session's files go with it.
+//! Each process has a directory of its own there, named for its marks and locked for life, so that several may share the
+//! data. One whose lock is free was left by a process that crashed: at start it is removed, and what that process had
+//! started is ended. Files are 0600 in 0700. All together they are bounded: the oldest make room for new ones. A session's
+//! files go with it.
 
 use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::lock::{LockError, LockFile};
+use super::{family, mark};
 use crate::event::SessionId;
 
 const LOCK: &str = "LOCK";
@@ -42,9 +44,24 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Shelf {
     home: Option<Home>,
-    /// Oldest first. Each is counted with all bytes that it may get.
-    files: VecDeque<(SessionId, PathBuf)>,
+    /// Oldest first.
+    files: VecDeque<Kept>,
     made: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    session: SessionId,
+    path: PathBuf,
+    /// Its size; while it is written, the size that it may get.
+    bytes: u64,
+}
+
+/// A file that is written. Dropped, it is whole.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    spool: Spool,
 }
 
 #[derive(Debug)]
@@ -60,14 +77,31 @@ impl Spool {
         Self(Arc::new(Inner { root, bytes_max, total_bytes_max, shelf: Mutex::default() }))
     }
 
-    /// Removes what processes that crashed have left. Blocks on the disk.
+    /// Removes, and ends, what processes that crashed have left. Blocks on the disk.
     pub fn sweep(&self) {
         let Ok(entries) = std::fs::read_dir(&self.0.root) else { return };
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             // Held: its process lives.
-            if LockFile::acquire(&path.join(LOCK)).is_ok() {
-                remove(&path, std::fs::remove_dir_all(&path));
+            let Ok(_lock) = LockFile::acquire(&path.join(LOCK)) else { continue };
+            let process = path.file_name().and_then(|name| u64::from_str_radix(name.to_str()?, 16).ok());
+            if let Some(process) = process {
+                family::end_left_by(process);
             }
+            remove(&path, std::fs::remove_dir_all(&path));
+        }
+    }
+
+    /// Moves into this process's directory, if that was not done yet, so that what it starts can be found after a crash.
+    pub async fn claim(&self) {
+        if self.lock().home.is_some() {
+            return;
+        }
+        let spool = self.clone();
+        let claimed = tokio::task::spawn_blocking(move || spool.lock().move_in(&spool.0.root)).await;
+        match claimed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "there is no spool"),
+            Err(error) => tracing::error!(%error, "there is no spool"),
         }
     }
 
@@ -75,23 +109,17 @@ impl Spool {
     ///
     /// # Errors
     /// When it can't be made.
-    pub(super) fn create(&self, session: &SessionId) -> io::Result<(PathBuf, File)> {
+    pub(super) fn create(&self, session: &SessionId) -> io::Result<(Place, File)> {
         let mut shelf = self.lock();
-        if shelf.home.is_none() {
-            shelf.home = Some(self.move_in()?);
-        }
+        shelf.move_in(&self.0.root)?;
+        shelf.make_room(self.0.total_bytes_max.saturating_sub(self.0.bytes_max));
         shelf.made += 1;
         let name = format!("{}.out", shelf.made);
         let Some(home) = &shelf.home else { return Err(io::Error::other("the spool has no home")) };
         let path = home.path.join(name);
-        let files_max = (self.0.total_bytes_max / self.0.bytes_max).max(1);
-        while shelf.files.len() as u64 >= files_max {
-            let Some((_, oldest)) = shelf.files.pop_front() else { break };
-            remove(&oldest, std::fs::remove_file(&oldest));
-        }
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-        shelf.files.push_back((session.clone(), path.clone()));
-        Ok((path, file))
+        shelf.files.push_back(Kept { session: session.clone(), path: path.clone(), bytes: self.0.bytes_max });
+        Ok((Place { path, spool: self.clone() }, file))
     }
 
     /// Keeps output that is in memory and too long for the model. Blocks on the disk.
@@ -99,20 +127,19 @@ impl Spool {
     /// # Errors
     /// When the file can't be made or written.
     pub fn keep(&self, session: &SessionId, output: &[u8]) -> io::Result<Spooled> {
-        let (path, mut file) = self.create(session)?;
+        let (place, mut file) = self.create(session)?;
         let most = usize::try_from(self.0.bytes_max).unwrap_or(usize::MAX).min(output.len());
         file.write_all(&output[..most])?;
-        Ok(Spooled { path, is_whole: most == output.len() })
+        Ok(Spooled { path: place.path.clone(), is_whole: most == output.len() })
     }
 
     /// Removes a session's files. Blocks on the disk.
     pub fn forget(&self, session: &SessionId) {
-        let mut shelf = self.lock();
-        shelf.files.retain(|(owner, path)| {
-            if owner == session {
-                remove(path, std::fs::remove_file(path));
+        self.lock().files.retain(|kept| {
+            if kept.session == *session {
+                remove(&kept.path, std::fs::remove_file(&kept.path));
             }
-            owner != session
+            kept.session != *session
         });
     }
 
@@ -120,18 +147,46 @@ impl Spool {
         self.0.bytes_max
     }
 
-    fn move_in(&self) -> io::Result<Home> {
-        let path = self.0.root.join(uuid::Uuid::new_v4().simple().to_string());
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shelf {
+    fn move_in(&mut self, root: &Path) -> io::Result<()> {
+        if self.home.is_some() {
+            return Ok(());
+        }
+        let path = root.join(format!("{:06x}", mark::this_process()));
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         let lock = LockFile::acquire(&path.join(LOCK)).map_err(|error| match error {
             LockError::Io { source, .. } => source,
             held @ LockError::Held { .. } => io::Error::other(held),
         })?;
-        Ok(Home { path, _lock: lock })
+        self.home = Some(Home { path, _lock: lock });
+        Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.0.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Removes the oldest files until at most so many bytes are left.
+    fn make_room(&mut self, bytes_max: u64) {
+        let mut bytes: u64 = self.files.iter().map(|kept| kept.bytes).sum();
+        while bytes > bytes_max
+            && let Some(oldest) = self.files.pop_front()
+        {
+            bytes -= oldest.bytes;
+            remove(&oldest.path, std::fs::remove_file(&oldest.path));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // One that was removed meanwhile is not counted any more.
+        if let Ok(entry) = std::fs::metadata(&self.path)
+            && let Some(kept) = self.spool.lock().files.iter_mut().find(|kept| kept.path == self.path)
+        {
+            kept.bytes = entry.len();
+        }
     }
 }
 
@@ -185,8 +240,9 @@ mod tests {
     fn the_oldest_files_make_room() {
         let data = tempfile::tempdir().unwrap();
         let spool = Spool::new(data.path(), 10, 25);
-        let kept: Vec<_> = (0..3).map(|_| spool.keep(&session("a"), b"1").unwrap().path).collect();
-        assert_eq!(kept.iter().map(|path| path.exists()).collect::<Vec<_>>(), [false, true, true]);
+        // Each takes what it has, and a new one may get 10.
+        let kept: Vec<_> = (0..4).map(|_| spool.keep(&session("a"), b"123456").unwrap().path).collect();
+        assert_eq!(kept.iter().map(|path| path.exists()).collect::<Vec<_>>(), [false, true, true, true]);
     }
 
     #[test]
@@ -194,7 +250,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let living = Spool::new(data.path(), 10, 100);
         let used = living.keep(&session("a"), b"1").unwrap().path;
-        let left = data.path().join("spool/dead");
+        let left = data.path().join("spool/0000ff");
         std::fs::create_dir(&left).unwrap();
         std::fs::write(left.join("1.out"), "x").unwrap();
         Spool::new(data.path(), 10, 100).sweep();

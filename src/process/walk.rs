@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_child_subreaper};
 
@@ -68,11 +69,25 @@ pub(super) fn find(of: Of) -> io::Result<Vec<Seen>> {
 
 /// Signals the living processes of a set, but for those in a group that was signalled as such. Blocks on `/proc`.
 pub(super) fn strike(of: Of, signals: &[Signal], but_group: Option<Pid>) -> io::Result<Struck> {
+    let outside = |seen: &Seen| but_group.is_none_or(|group| group.as_raw_pid() != seen.group);
+    strike_all(find(of)?.into_iter().filter(outside), signals)
+}
+
+/// The same for processes that are no descendants of ours, by their marks alone.
+pub(super) fn strike_anywhere(of: Of, signals: &[Signal]) -> io::Result<Struck> {
+    let own = rustix::process::getuid().as_raw();
+    let is_one = |seen: &Seen| {
+        let user = std::fs::metadata(format!("/proc/{}", seen.pid.as_raw_pid())).map(|entry| entry.uid());
+        !seen.is_zombie
+            && user.is_ok_and(|user| user == own)
+            && Mark::of(seen.pid).is_some_and(|mark| of.covers(mark))
+    };
+    strike_all(all()?.into_iter().filter(is_one), signals)
+}
+
+fn strike_all(all: impl Iterator<Item = Seen>, signals: &[Signal]) -> io::Result<Struck> {
     let mut struck = Struck::default();
-    for seen in find(of)? {
-        if but_group.is_some_and(|group| group.as_raw_pid() == seen.group) {
-            continue;
-        }
+    for seen in all {
         match signal(seen, signals) {
             Ok(Some(handle)) => {
                 struck.count += 1;

@@ -114,6 +114,9 @@ impl Bash {
                 self.children.max
             )));
         };
+        if let Some(spool) = &self.composer.spool {
+            spool.claim().await;
+        }
         let is_job = arguments.run_in_background == Some(true);
         let launch = self.launch(&arguments.command, directory, is_job, context);
         if is_job {

@@ -128,6 +128,7 @@ async fn what_the_turns_commands_have_left_is_gone_after_its_cancel_too() {
     assert!(lives(earlier), "it is of an earlier turn");
     peer.call("session/close", json!({ "sessionId": "s" })).await;
     assert!(!lives(earlier));
+    peer.notification("session.closed").await;
     peer.take_aside();
     leave(peer).await;
 }

@@ -230,9 +230,38 @@ async fn a_job_that_a_crash_left_without_an_end_gets_one_at_the_next_open() {
     assert_eq!(settled[0]["data"]["detail"], "the daemon ended");
     assert_eq!(settled[0]["data"]["jobId"], of_type(&logged, "job/registered")[0]["data"]["jobId"]);
     peer.leave_unread();
-    // Nobody is left who could have ended it.
-    let left = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    rustix::process::kill_process(left, rustix::process::Signal::KILL).unwrap();
+    // The crashed daemon could not end it.
+    within("the job's end", async {
+        while lives(pid) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_subagent_left_running_ends_with_its_call() {
+    let stage = Stage::new().await;
+    let mut peer = stage.peer().await;
+    stage.calls("subagent", &json!({ "description": "look", "prompt": "look around" }));
+    stage.starts_job("echo $$ > job.pid; sleep 600");
+    stage.runs("setsid sleep 600 > /dev/null 2>&1 & echo $! > child.pid");
+    stage.says(&["seen", "done"]);
+    let running = peer.send_prompt("s", "x").await;
+    let pids = [
+        pid_in(&stage.home.work().join("job.pid")).await,
+        pid_in(&stage.home.work().join("child.pid")).await,
+    ];
+    assert_eq!(peer.reply(running).await["result"]["status"], "ok");
+    assert!(pids.iter().all(|pid| !lives(*pid)));
+    let told = peer.take_aside();
+    let at = |kind: &str| {
+        let fits = |message: &Value| message["params"]["event"]["type"] == kind;
+        told.iter().position(fits).unwrap()
+    };
+    assert_eq!(told[at("job/settled")]["params"]["event"]["data"]["detail"], "the subagent had ended");
+    assert!(at("job/settled") < at("subagent/finished"));
+    leave(peer).await;
 }
 
 #[tokio::test]

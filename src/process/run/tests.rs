@@ -300,7 +300,8 @@ async fn what_does_not_fit_into_memory_is_in_the_spool_from_its_start_on() {
     let cancel = CancellationToken::new();
     let finished = finish(spooling, &family(), terms(&cancel)).await;
     let spooled = finished.stdout.spooled.unwrap();
-    let whole: String = (1..=2000).map(|number| format!("{number}\n")).collect();
+    let mut whole = (1..=2000).map(|number| number.to_string()).collect::<Vec<_>>().join("\n");
+    whole.push('\n');
     assert_eq!(std::fs::read_to_string(&spooled.path).unwrap(), whole);
     assert!(spooled.is_whole);
     let spooled = finished.stderr.spooled.unwrap();

@@ -156,7 +156,9 @@ impl Actor {
         if events.iter().any(|event| open.state.is_stale(event)) {
             return;
         }
-        let wakes = text.is_some() && self.leaving.is_none() && !self.shared.is_stopping();
+        // A subagent works for its call alone: what comes after it waits for a prompt.
+        let wakes =
+            text.is_some() && self.leaving.is_none() && open.parent.is_none() && !self.shared.is_stopping();
         let mut events: Vec<FactEvent> = events.into_iter().map(FactEvent::from).collect();
         events.extend(text.map(|text| open.state.decide_notice(text).into()));
         if let Err(error) = self.append(events) {

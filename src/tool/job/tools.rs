@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::book::Job;
 use super::ended::status_line;
 use crate::event::ToolSpec;
+use crate::tool::bash::text::Composer;
 use crate::tool::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip, now_ms};
 
 const LIST: &str = "job_list";
@@ -91,7 +92,9 @@ impl JobOutput {
             return Ok(ToolOutput::ok(ended.text.clone()));
         }
         let line = status_line(&job.about.job_id, RUNNING);
-        let text = job.composer.compose(&context.session, String::new(), job.view.now(), vec![line]).await;
+        // Its output has a file of its own once it is too long for memory; each look would make another.
+        let composer = Composer { spool: None, ..job.composer.clone() };
+        let text = composer.compose(&context.session, String::new(), job.view.now(), vec![line]).await;
         Ok(ToolOutput::ok(text))
     }
 }

@@ -217,7 +217,7 @@ async fn a_wait_for_a_job_ends_with_its_turn() {
     let job = bench.start("sleep 600").await;
     let (output, ()) =
         tokio::join!(bench.call(OUTPUT, json!({ "job_id": job.job_id, "wait": true })), async {
-            bench.context.cancel.cancel()
+            bench.context.cancel.cancel();
         });
     assert_eq!(output.error.unwrap().code, "ABORTED");
     assert_eq!(bench.context.state.jobs().running(), 1);
