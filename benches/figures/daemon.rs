@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// A daemon in directories of its own; killed when dropped.
 pub(crate) struct Daemon {
     child: Child,
-    _home: TempDir,
+    home: TempDir,
     socket: PathBuf,
     pub(crate) cwd: PathBuf,
 }
@@ -24,7 +24,7 @@ impl Daemon {
         let (socket, cwd) = (home.path().join("s"), home.path().join("cwd"));
         std::fs::create_dir(&cwd).unwrap();
         let child = Self::command(home.path(), &socket, base_url).spawn().unwrap();
-        let daemon = Self { child, _home: home, socket, cwd };
+        let daemon = Self { child, home: home, socket, cwd };
         let began = Instant::now();
         while UnixStream::connect(&daemon.socket).is_err() {
             assert!(began.elapsed() < Duration::from_secs(10), "the daemon does not listen");
@@ -62,6 +62,11 @@ impl Daemon {
         let mut peer = Peer::new(UnixStream::connect(&self.socket).unwrap());
         peer.call("initialize", &json!({"cwd": self.cwd}));
         peer
+    }
+
+    /// Where its sessions are.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("data")
     }
 
     /// CPU time used so far, user and system.

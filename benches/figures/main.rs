@@ -20,6 +20,7 @@
 )]
 
 mod daemon;
+mod history;
 mod machine;
 mod micro;
 mod model;
@@ -39,6 +40,8 @@ const FIGURES: &[Figure] = &[
     ("start", process::start),
     ("memory", process::memory),
     ("turn", turns::turn),
+    ("steps_50", turns::steps),
+    ("history_10000", history::history),
     ("latency", turns::latency),
     ("deltas_5000", turns::deltas),
     ("million_deltas", turns::million),

@@ -17,6 +17,15 @@ pub(crate) struct Script {
     pub(crate) batch: usize,
     /// Write the time into each delta.
     pub(crate) stamped: bool,
+    /// Answers that call `read` before each one of text.
+    pub(crate) calls: u64,
+}
+
+impl Script {
+    /// Answers of so many deltas in one write.
+    pub(crate) const fn at_once(deltas: usize) -> Self {
+        Self { deltas, pause: Duration::ZERO, batch: deltas, stamped: false, calls: 0 }
+    }
 }
 
 /// A running model server.
@@ -30,11 +39,11 @@ impl Model {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let base_url = format!("http://{}", listener.local_addr().unwrap());
         let served_ns = Arc::new(AtomicU64::new(0));
-        let served = served_ns.clone();
+        let (served, answers) = (served_ns.clone(), Arc::new(AtomicU64::new(0)));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let served = served.clone();
-                std::thread::spawn(move || serve(&stream, script, &served));
+                let (served, answers) = (served.clone(), answers.clone());
+                std::thread::spawn(move || serve(&stream, script, &served, &answers));
             }
         });
         Self { base_url, served_ns }
@@ -51,12 +60,15 @@ pub(crate) fn now_ns() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()
 }
 
-fn serve(stream: &TcpStream, script: Script, served_ns: &AtomicU64) {
+fn serve(stream: &TcpStream, script: Script, served_ns: &AtomicU64, answers: &AtomicU64) {
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream);
     while read_request(&mut reader).is_some() {
         let began = Instant::now();
-        if answer(stream, script).is_err() {
+        let nth = answers.fetch_add(1, Ordering::Relaxed);
+        let calls = nth % (script.calls + 1) < script.calls;
+        let answered = if calls { call(stream, nth) } else { answer(stream, script) };
+        if answered.is_err() {
             return;
         }
         let spent = u64::try_from(began.elapsed().as_nanos()).unwrap();
@@ -83,10 +95,24 @@ fn read_request(reader: &mut BufReader<&TcpStream>) -> Option<()> {
     reader.read_exact(&mut body).ok()
 }
 
+const HEAD: &[u8] =
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// An answer that calls `read`, never twice with the same arguments.
+fn call(mut stream: &TcpStream, nth: u64) -> std::io::Result<()> {
+    stream.write_all(HEAD)?;
+    let arguments = format!("{{\\\"file_path\\\":\\\"probe\\\",\\\"offset\\\":{}}}", nth + 1);
+    let event = format!(
+        "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"call_{nth}\",\"type\":\
+         \"function\",\"function\":{{\"name\":\"read\",\"arguments\":\"{arguments}\"}}}}]}},\"finish_reason\":\
+         \"tool_calls\"}}]}}\n\ndata: [DONE]\n\n"
+    );
+    chunk(stream, event.as_bytes())?;
+    stream.write_all(b"0\r\n\r\n")
+}
+
 fn answer(mut stream: &TcpStream, script: Script) -> std::io::Result<()> {
-    stream.write_all(
-        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
-    )?;
+    stream.write_all(HEAD)?;
     let mut sent = 0;
     let mut batch = Vec::new();
     while sent < script.deltas {

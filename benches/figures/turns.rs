@@ -10,7 +10,7 @@ use crate::{quantile, sized};
 
 /// A settled turn of a warm session, beside the model's time and a bare fdatasync on the same disk.
 pub(crate) fn turn() -> Value {
-    let model = Model::start(Script { deltas: 20, pause: Duration::ZERO, batch: 20, stamped: false });
+    let model = Model::start(Script::at_once(20));
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let mut run = || {
@@ -24,6 +24,30 @@ pub(crate) fn turn() -> Value {
     let (whole, served) = (began.elapsed(), model.served().checked_sub(served).unwrap());
     let per = |duration: Duration| duration.as_secs_f64() * 1e3 / rounds as f64;
     json!({"turn_ms": per(whole), "model_ms": per(served), "fdatasync_ms": fdatasync_ms(&daemon.cwd)})
+}
+
+/// A turn of 50 steps, each one call of `read`: what the daemon takes beside the model's own time.
+pub(crate) fn steps() -> Value {
+    const STEPS: u32 = 50;
+    let model = Model::start(Script { calls: u64::from(STEPS) - 1, ..Script::at_once(20) });
+    let daemon = Daemon::start(&model.base_url);
+    std::fs::write(daemon.cwd.join("probe"), "one\ntwo\n").unwrap();
+    let mut peer = daemon.connect();
+    let rounds = sized(20, 2);
+    let mut run = |round: usize| {
+        let id = peer.prompt(&format!("steps-{round}"));
+        peer.reply(id, |_| {});
+    };
+    run(rounds);
+    let (served, began) = (model.served(), Instant::now());
+    (0..rounds).for_each(&mut run);
+    let (whole, served) = (began.elapsed(), model.served().checked_sub(served).unwrap());
+    let per = |duration: Duration| duration.as_secs_f64() * 1e3 / rounds as f64;
+    let overhead = per(whole.checked_sub(served).unwrap());
+    json!({
+        "steps": STEPS, "turn_ms": per(whole), "model_ms": per(served), "overhead_ms": overhead,
+        "overhead_ms_a_step": overhead / f64::from(STEPS),
+    })
 }
 
 fn fdatasync_ms(directory: &std::path::Path) -> f64 {
@@ -44,7 +68,8 @@ fn fdatasync_ms(directory: &std::path::Path) -> f64 {
 /// From the model server's write to the client's read of the same text.
 pub(crate) fn latency() -> Value {
     let deltas = sized(500, 50);
-    let model = Model::start(Script { deltas, pause: Duration::from_millis(5), batch: 1, stamped: true });
+    let model =
+        Model::start(Script { deltas, pause: Duration::from_millis(5), batch: 1, stamped: true, calls: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let mut delays = Vec::new();
@@ -66,7 +91,7 @@ fn delays_of(line: &str) -> Vec<f64> {
 /// A turn of 5,000 deltas as fast as the model writes.
 pub(crate) fn deltas() -> Value {
     let deltas = sized(5_000, 5_000);
-    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 50, stamped: false });
+    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 50, stamped: false, calls: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let rounds = sized(20, 3);
@@ -93,7 +118,7 @@ fn text_len(line: &str) -> usize {
 /// A million deltas from one model stream: the daemon's CPU time.
 pub(crate) fn million() -> Value {
     let deltas = sized(1_000_000, 100_000);
-    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 20, stamped: false });
+    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let before = daemon.cpu();
@@ -109,7 +134,7 @@ pub(crate) fn million() -> Value {
 /// 100 sessions of 200 deltas, 10 ms apart, each on a connection of its own.
 pub(crate) fn sessions() -> Value {
     let (count, deltas, pause) = (sized(100, 10), sized(200, 20), Duration::from_millis(10));
-    let model = Model::start(Script { deltas, pause, batch: 1, stamped: true });
+    let model = Model::start(Script { deltas, pause, batch: 1, stamped: true, calls: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peers: Vec<Peer> = (0..count).map(|_| daemon.connect()).collect();
     let before = daemon.cpu();
