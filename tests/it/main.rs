@@ -8,6 +8,7 @@
 )]
 
 mod abuse;
+mod brakes;
 mod budget;
 mod cancel;
 mod cli_daemon;
