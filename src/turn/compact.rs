@@ -90,7 +90,7 @@ impl Turn {
     }
 
     fn given(&self, load: u64, room: u64) -> Given<'_> {
-        Given { messages: &self.conversation, load, room, prompt: &self.prompt.id }
+        Given::new(&self.conversation, load, room, &self.prompt.id)
     }
 
     fn has(&self, message: &Message) -> bool {
@@ -164,8 +164,8 @@ impl Turn {
     async fn summarise(&mut self, step: u32, id: &str, run: &[Told], room: u64) -> Result<bool, NoSummary> {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(false) };
         let messages: Vec<Arc<Message>> = run.iter().map(|told| told.message.clone()).collect();
-        let shadowed_token_count =
-            messages.iter().map(|message| self.given(self.load(), room).tokens(message)).sum();
+        let given = self.given(self.load(), room);
+        let shadowed_token_count = messages.iter().map(|message| given.tokens(message)).sum();
         let summary = self.ask_for_summary(step, &messages, room).await?;
         let seqs: Vec<Seq> = run.iter().map(|told| told.seq).collect();
         let told = CompactionSummary {

@@ -54,9 +54,17 @@ pub(super) struct Given<'a> {
     pub(super) room: u64,
     /// The turn's prompt.
     pub(super) prompt: &'a MessageId,
+    /// The conversation's size by our own estimate.
+    estimate: u64,
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
+    /// A conversation of `load` tokens for which there is `room`.
+    pub(super) fn new(messages: &'a [Arc<Message>], load: u64, room: u64, prompt: &'a MessageId) -> Self {
+        let estimate = messages.iter().map(|message| tokens_of(message)).sum::<u64>().max(1);
+        Self { messages, load, room, prompt, estimate }
+    }
+
     /// What to give up so that the conversation fits again.
     pub(super) fn plan(&self) -> Plan {
         let tail = self.tail();
@@ -73,8 +81,8 @@ impl Given<'_> {
     }
 
     fn scaled(&self, tokens: u64) -> u64 {
-        let estimate: u64 = self.messages.iter().map(|message| tokens_of(message)).sum::<u64>().max(1);
-        let scaled = u128::from(tokens) * u128::from(self.load.max(estimate)) / u128::from(estimate);
+        let known = u128::from(self.load.max(self.estimate));
+        let scaled = u128::from(tokens) * known / u128::from(self.estimate);
         u64::try_from(scaled).unwrap_or(u64::MAX)
     }
 

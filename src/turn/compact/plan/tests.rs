@@ -104,7 +104,7 @@ proptest! {
         let mut now = messages.clone();
         let mut load = estimate * factor;
         for _ in 0..3 {
-            let plan = Given { messages: &now, load, room, prompt: &own }.plan();
+            let plan = Given::new(&now, load, room, &own).plan();
             let after = carried_out(&now, &plan);
             assert_paired(&after);
             prop_assert_eq!(after[0].role, Role::System);
@@ -132,7 +132,7 @@ proptest! {
             if size(&now) <= room {
                 break;
             }
-            let plan = Given { messages: &now, load: size(&now), room, prompt: &own }.plan();
+            let plan = Given::new(&now, size(&now), room, &own).plan();
             now = carried_out(&now, &plan);
         }
         prop_assert!(size(&now) <= room, "{} of {room}", size(&now));
@@ -145,14 +145,14 @@ fn old_results_go_first_and_a_summary_comes_only_when_that_is_not_enough() {
     parts.extend((0..10).map(|_| Part::Calls(vec![4000])));
     let messages = conversation(&parts);
     let own = messages[1].id.clone();
-    let plan = Given { messages: &messages, load: 11_000, room: 9_000, prompt: &own }.plan();
+    let plan = Given::new(&messages, 11_000, 9_000, &own).plan();
     assert_eq!(plan.summary, None);
     // The last exchange is kept, and as many before it as fit into a fifth of the room.
     assert_eq!(plan.cuts.first(), Some(&Cut { at: 3, keep: 0 }));
     assert!(plan.cuts.len() < 10 && plan.cuts.iter().all(|cut| cut.keep == 0), "{plan:?}");
     let talk: Vec<Part> = (0..20).flat_map(|_| [Part::Prompt(2000), Part::Answer(2000)]).collect();
     let messages = conversation(&talk);
-    let plan = Given { messages: &messages, load: 21_000, room: 10_000, prompt: &MessageId::random() }.plan();
+    let plan = Given::new(&messages, 21_000, 10_000, &MessageId::random()).plan();
     assert_eq!(plan.summary.map(|run| run.start), Some(1));
 }
 
@@ -160,7 +160,7 @@ fn old_results_go_first_and_a_summary_comes_only_when_that_is_not_enough() {
 fn a_result_larger_than_the_window_is_cut_and_its_start_stays() {
     let messages = conversation(&[Part::Prompt(40), Part::Calls(vec![400_000])]);
     let own = messages[1].id.clone();
-    let plan = Given { messages: &messages, load: 100_000, room: 4_000, prompt: &own }.plan();
+    let plan = Given::new(&messages, 100_000, 4_000, &own).plan();
     let [Cut { at: 3, keep }] = plan.cuts[..] else { panic!("{plan:?}") };
     assert!(keep > 1000 && keep < 8_000, "{keep}");
 }
@@ -168,6 +168,6 @@ fn a_result_larger_than_the_window_is_cut_and_its_start_stays() {
 #[test]
 fn a_lone_summary_is_not_summarised_again() {
     let messages = conversation(&[Part::Answer(40_000), Part::Prompt(40)]);
-    let plan = Given { messages: &messages, load: 10_000, room: 1_000, prompt: &messages[2].id }.plan();
+    let plan = Given::new(&messages, 10_000, 1_000, &messages[2].id).plan();
     assert_eq!(plan, Plan::default());
 }
