@@ -54,7 +54,8 @@ impl Spawner {
         };
         let child = SessionId::random();
         let cwd: Option<PathBuf> = delegation.cwd.clone().or_else(|| self.new.cwd.clone());
-        let new = NewSession { cwd, parent: Some(self.parent.clone()), ..self.new.clone() };
+        let parent = Some(self.parent.clone());
+        let new = NewSession { cwd, permission_mode: Some(delegation.mode), parent, ..self.new.clone() };
         let (answer_by, created) = Answer::channel();
         self.shared.submit(&child, Command::Create { new: Box::new(new.clone()), answer: answer_by });
         created.await.map_err(|error| failed(&error))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use crate::event::{Block, SessionId, StopReason};
+use crate::event::{Block, PermissionMode, SessionId, StopReason};
 
 /// What is delegated.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub struct Delegation {
     pub prompt: String,
     /// Where it works, absolute; none: where its parent does.
     pub cwd: Option<PathBuf>,
+    /// What it may touch: what its parent may now.
+    pub mode: PermissionMode,
 }
 
 /// What came of it.

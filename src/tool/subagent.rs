@@ -67,7 +67,8 @@ impl Subagent {
         };
         let description = clip::line(&arguments.description).chars().take(DESCRIPTION_CHARS_MAX).collect();
         let call_id = context.call_id.clone();
-        let delegation = Delegation { call_id, description, prompt: arguments.prompt, cwd };
+        let mode = context.mode;
+        let delegation = Delegation { call_id, description, prompt: arguments.prompt, cwd, mode };
         match delegate.delegate(delegation, &context.cancel).await {
             Ok(delegated) => Ok(self.output(&delegated)),
             Err(error @ (DelegateError::Full { .. } | DelegateError::Failed(_))) => {
