@@ -117,13 +117,11 @@ async fn a_call_without_id_or_with_anothers_gets_one_of_ours() {
         responses::completed(),
     ])
     .await;
-    let ids: Vec<&str> = blocks
-        .iter()
-        .map(|block| match block {
-            Block::ToolCall { id, .. } => id.as_str(),
-            other => panic!("no call: {other:?}"),
-        })
-        .collect();
+    let id = |block: &Block| match block {
+        Block::ToolCall { id, .. } => id.clone(),
+        Block::Text { .. } | Block::Reasoning { .. } | Block::Image { .. } => panic!("no call: {block:?}"),
+    };
+    let ids: Vec<String> = blocks.iter().map(id).collect();
     assert_eq!(ids[0], "a");
     assert!(ids[1].starts_with("call_") && ids[2].starts_with("call_") && ids[1] != ids[2], "{ids:?}");
 

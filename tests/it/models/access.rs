@@ -93,13 +93,16 @@ async fn a_proxy_of_the_environment_leads_to_the_model_and_tls_goes_through_it()
     assert_eq!(proxy.asked(), ["CONNECT model.test:443 HTTP/1.1"]);
 }
 
+/// An address, the daemon's variables, and how often the proxy is asked.
+type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], usize);
+
 /// 0.0.0.0 is this machine too, and no loopback address.
 #[tokio::test]
 async fn a_proxy_is_left_aside_for_whom_no_proxy_names_and_for_this_machine() {
     let server = ModelServer::start().await;
     let proxy = Proxy::start(port_of(&server)).await;
     let elsewhere = format!("http://0.0.0.0:{}", port_of(&server));
-    let rows: [(&str, &[(&str, &str)], usize); 4] = [
+    let rows: [Row<'_>; 4] = [
         (&elsewhere, &[("HTTP_PROXY", &proxy.url())], 1),
         (&elsewhere, &[("ALL_PROXY", &proxy.url())], 1),
         (&elsewhere, &[("HTTP_PROXY", &proxy.url()), ("NO_PROXY", "example.org,0.0.0.0")], 0),

@@ -83,13 +83,13 @@ async fn a_provider_without_a_default_model_wants_one_named() {
         server.url()
     ));
     let bare = Home::new();
-    for home in [&home, &bare] {
+    for (home, is_bare) in [(&home, false), (&bare, true)] {
         let mut command = home.dshd(["serve"]);
         command.env("OPENAI_API_KEY", "sk-test");
         let daemon = Daemon::spawn(home, command);
         let mut peer = daemon.peer().await;
         let params = json!({ "sessionId": "s", "provider": "openai" });
-        if std::ptr::eq(home, &bare) {
+        if is_bare {
             let error = peer.refused("session/create", params).await;
             let message = error["message"].as_str().unwrap();
             assert!(message.contains("providers.openai.default_model"), "{error}");
