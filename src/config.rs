@@ -294,6 +294,15 @@ table! {
         glob_paths: usize = 100,
         /// Lines that `grep` shows.
         grep_matches: usize = 250,
+        /// Offer `web_fetch`.
+        web_fetch: bool = false,
+        /// Longest fetch, redirects included.
+        #[serde(with = "duration")]
+        web_fetch_timeout: Duration = Duration::from_secs(30),
+        /// Bytes of a page that are read.
+        web_fetch_bytes: ByteSize = ByteSize(5 * MIB),
+        /// Addresses (`IP:PORT`) that `web_fetch` reaches although they are not public.
+        web_fetch_allow: Vec<String> = Vec::new(),
         /// Start of a command's output that is kept.
         output_head_bytes: ByteSize = ByteSize(128 * KIB),
         /// End of a command's output that is kept.

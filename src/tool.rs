@@ -24,6 +24,7 @@ mod subagent;
 #[cfg(test)]
 mod test_bench;
 mod todo;
+mod web_fetch;
 mod write;
 
 use std::path::PathBuf;
@@ -164,7 +165,7 @@ impl Tools {
     }
 
     fn with_children(config: &Config, children: Children, spool: Option<Spool>) -> Self {
-        let built_in: Arc<[Arc<dyn Tool>]> = Arc::new([
+        let mut built_in: Vec<Arc<dyn Tool>> = vec![
             Arc::new(bash::Bash::new(config, children.clone(), spool.clone())),
             Arc::new(read::Read::new(config)),
             Arc::new(write::Write::new(config)),
@@ -176,9 +177,12 @@ impl Tools {
             Arc::new(job::JobList::new()),
             Arc::new(job::JobOutput::new()),
             Arc::new(job::JobKill::new()),
-        ]);
+        ];
+        if config.tools.web_fetch {
+            built_in.push(Arc::new(web_fetch::WebFetch::new(config)));
+        }
         Self {
-            built_in,
+            built_in: built_in.into(),
             children,
             spool,
             servers: None,

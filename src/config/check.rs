@@ -48,6 +48,7 @@ pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Resu
         .and_then(|()| counts(config))
         .and_then(|()| sizes(config))
         .and_then(|()| durations(config))
+        .and_then(|()| config.tools.web_fetch_allow.iter().try_for_each(|address| fetchable(address)))
         .and_then(|()| log_filter(&config.log.level));
     checked.map_err(|refusal| ConfigError::Value {
         origin: origin(&refusal.key, sources),
@@ -201,6 +202,7 @@ fn sizes(config: &Config) -> Checked {
         ("limits.request_image_bytes", limits.request_image_bytes),
         ("turn.tool_result_bytes", config.turn.tool_result_bytes),
         ("mcp.message_bytes", config.mcp.message_bytes),
+        ("tools.web_fetch_bytes", config.tools.web_fetch_bytes),
         ("tools.output_head_bytes", config.tools.output_head_bytes),
         ("tools.output_tail_bytes", config.tools.output_tail_bytes),
         ("tools.edit_bytes", config.tools.edit_bytes),
@@ -226,7 +228,19 @@ fn durations(config: &Config) -> Checked {
     positive("sessions.idle_unload", config.sessions.idle_unload)?;
     positive("mcp.idle_stop", config.mcp.idle_stop)?;
     positive("tools.search_timeout", config.tools.search_timeout)?;
+    positive("tools.web_fetch_timeout", config.tools.web_fetch_timeout)?;
     positive("tools.bash_timeout", config.tools.bash_timeout)
+}
+
+/// A name could be made to mean another address.
+fn fetchable(address: &str) -> Checked {
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(_) => Ok(()),
+        Err(_) => refuse(
+            "tools.web_fetch_allow",
+            format!("expected IP:PORT such as \"127.0.0.1:8080\", got {address:?}"),
+        ),
+    }
 }
 
 fn log_filter(level: &str) -> Checked {
@@ -323,6 +337,16 @@ mod tests {
         let mut config = Config { default_provider: Some("openai".to_owned()), ..Config::default() };
         config.default_model = Some("m".to_owned());
         assert!(check(&config, &BTreeMap::new()).is_ok());
+    }
+
+    #[test]
+    fn what_may_be_fetched_is_allowed_by_address_and_port() {
+        for wrong in ["localhost:80", "127.0.0.1", "*"] {
+            refused(
+                move |config| config.tools.web_fetch_allow.push(wrong.to_owned()),
+                "`tools.web_fetch_allow`: expected IP:PORT",
+            );
+        }
     }
 
     #[test]

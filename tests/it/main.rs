@@ -48,3 +48,4 @@ mod subagents;
 mod support;
 mod unixsocket;
 mod update;
+mod web_fetch;
