@@ -30,15 +30,16 @@ pub(super) async fn output(answer: CallToolResult, room: Room, context: &ToolCon
     let structured = answer.structured_content.filter(|value| !is_said(value, &answer.content));
     let (mut parts, mut images) = (Vec::new(), Vec::new());
     for block in answer.content {
-        let part = match block {
-            ContentBlock::Image(image) => match shown(&image, room.image, images.len(), context).await {
+        let part = if let ContentBlock::Image(image) = &block {
+            match shown(image, room.image, images.len(), context).await {
                 Ok((attachment, words)) => {
                     images.push(Block::Image { attachment });
                     words
                 }
                 Err(why) => data("image", &image.mime_type, &image.data, why),
-            },
-            other => text_of(other),
+            }
+        } else {
+            text_of(block)
         };
         parts.push(part);
     }

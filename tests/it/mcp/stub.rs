@@ -15,10 +15,8 @@ const SERVE: &str = "STUB_SERVE";
 /// The table of a server that is the stub, for `[mcp.servers.NAME]`: `more` is more keys, `env` more variables.
 pub(super) fn table(name: &str, more: &str, env: &[(&str, &str)]) -> String {
     let exe = std::env::current_exe().unwrap();
-    let mut variables = format!("{SERVE} = \"1\"");
-    for (name, value) in env {
-        variables += &format!(", {name} = {}", json!(value));
-    }
+    let more_variables = env.iter().map(|(name, value)| format!(", {name} = {}", json!(value)));
+    let variables: String = [format!("{SERVE} = \"1\"")].into_iter().chain(more_variables).collect();
     format!(
         "[mcp.servers.{name}]\ncommand = {}\nargs = {}\nenv = {{ {variables} }}\n{more}\n",
         json!(exe),
@@ -66,8 +64,10 @@ fn serve() {
         if stub.dead {
             return;
         }
-        while stub.wedged {
-            std::thread::park();
+        if stub.wedged {
+            loop {
+                std::thread::park();
+            }
         }
     }
 }
