@@ -1,4 +1,4 @@
-//! The stub behind streamable HTTP on a socket of the test. One message is answered as JSON, several as a stream.
+//! Servers behind streamable HTTP: the stub on a socket of the test. One message is answered as JSON, several as a stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,6 +8,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::stub::Stub;
+use super::{Scene, offers, results, script};
+use crate::support::{Daemon, Home};
 
 /// The server; it ends when it is dropped.
 pub(super) struct HttpStub {
@@ -93,4 +95,47 @@ fn answer(head: &str, body: &[u8], stub: &Mutex<Stub>) -> String {
     format!(
         "HTTP/1.1 200 OK\r\nmcp-session-id: s1\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
     )
+}
+
+#[tokio::test]
+async fn a_server_behind_http_is_called_with_its_headers_and_its_changes_are_followed() {
+    let server = HttpStub::start().await;
+    let tables = format!(
+        "[mcp.servers.web]\nurl = \"{}\"\nheaders = {{ Authorization = \"Bearer ${{STUB_TOKEN}}\" }}\n",
+        server.url()
+    );
+    let home = Home::new();
+    let calls = [
+        ("mcp__web__echo", "hi"),
+        ("mcp__web__add", "fresh"),
+        ("mcp__web__fresh", ""),
+        ("mcp__web__fail", ""),
+    ];
+    let lines = script(&calls);
+    home.scripted(&lines.iter().map(String::as_str).collect::<Vec<_>>(), &tables);
+    let mut command = home.dshd(["serve"]);
+    command.env("STUB_TOKEN", "t0k");
+    let daemon = Daemon::spawn(&home, command);
+    let mut scene = Scene { peer: daemon.peer().await, daemon };
+    let events = scene.turn("s").await;
+    assert_eq!(results(&events), ["you said hi", "added", "this is fresh", "it went wrong"]);
+    assert_eq!(offers(&events).len(), 2);
+    let heads = server.heads();
+    assert!(heads.iter().all(|head| head.contains("authorization: bearer t0k")), "{heads:?}");
+    assert!(heads.last().unwrap().contains("mcp-session-id: s1"), "{heads:?}");
+    drop(server);
+    scene.end().await;
+}
+
+#[tokio::test]
+async fn a_server_behind_http_that_is_gone_costs_the_call() {
+    let server = HttpStub::start().await;
+    let tables = format!("[mcp.servers.web]\nurl = \"{}\"\n", server.url());
+    let mut scene = Scene::new(&[("mcp__web__echo", "hi")], &tables).await;
+    assert_eq!(results(&scene.turn("one").await), ["you said hi"]);
+    drop(server);
+    let events = scene.turn("two").await;
+    assert!(results(&events)[0].starts_with("Error: the MCP server web "), "{events:?}");
+    scene.daemon.wait_for_line("an MCP server is down");
+    scene.end().await;
 }
