@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::mark::{self, Mark, Of};
 use super::output::Pipes;
-use super::unchecked;
 use super::walk::{self, Struck};
+use super::{group, unchecked};
 use crate::shutdown::Scope;
 
 /// The longest wait for processes that were killed; one that hangs in the kernel is left to it.
@@ -132,7 +132,9 @@ impl Drop for Family {
 
 /// Ends what any call of this process started and nobody has ended, at its own end.
 pub async fn end_all() {
-    end(Of::Process(mark::this_process()), Duration::ZERO).await;
+    if group::any_started() {
+        end(Of::Process(mark::this_process()), Duration::ZERO).await;
+    }
 }
 
 /// Ends what a process that crashed has left running. Blocks on `/proc`.

@@ -17,12 +17,12 @@ pub(super) const VARIABLE: &str = "DSHD_CALL";
 /// The most that is read of a process's environment, in bytes: as much as a program can be started with.
 const ENVIRONMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-/// From the top: 8 bits that say that it is a mark, 24 of this daemon, 16 of a session's life in memory, 16 of a call.
+/// From the top: 4 bits that say that it is a mark, 20 of this daemon, 20 of a session's life in memory, 20 of a call.
 /// Lives and calls come again after so many, which nobody notices: what the first of that number left has long ended.
-const MAGIC: u64 = 0x5D;
-const PROCESS_BITS: u32 = 24;
-const LIFE_BITS: u32 = 16;
-const CALL_BITS: u32 = 16;
+const MAGIC: u64 = 0x5;
+const PROCESS_BITS: u32 = 20;
+const LIFE_BITS: u32 = 20;
+const CALL_BITS: u32 = 20;
 /// Of a call's bits: it is a background job.
 const JOB: u64 = 1 << (CALL_BITS - 1);
 

@@ -157,7 +157,7 @@ impl Shelf {
         if self.home.is_some() {
             return Ok(());
         }
-        let path = root.join(format!("{:06x}", mark::this_process()));
+        let path = root.join(format!("{:05x}", mark::this_process()));
         DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
         let lock = LockFile::acquire(&path.join(LOCK)).map_err(|error| match error {
             LockError::Io { source, .. } => source,

@@ -139,13 +139,13 @@ async fn after_a_timeout_nothing_that_the_command_started_lives() {
     let mut peer = stage.peer().await;
     stage.runs_for(
         &format!("{RUNAWAYS}\nwhile test $(wc -l < pids) -lt 5; do :; done; echo early; sleep 600"),
-        2000,
+        6000,
     );
     stage.says(&["ok"]);
     assert_eq!(peer.prompt("s", "x").await["status"], "ok");
     let result = peer.event("tool/result").await["event"]["data"].take();
     let text = text_of(&result["message"]);
-    let expected = "early\n[timed out after 2000 ms; the command was ended]\n[killed by signal: SIGTERM]";
+    let expected = "early\n[timed out after 6000 ms; the command was ended]\n[killed by signal: SIGTERM]";
     assert_eq!((text.as_str(), &result["message"]["isError"]), (expected, &json!(true)));
     let pids = pids_in(&stage.home.work().join("pids"), RUNAWAYS_COUNT).await;
     assert!(!pids.iter().any(|pid| lives(*pid)), "{pids:?}");
@@ -160,9 +160,11 @@ async fn the_daemons_stop_leaves_nothing_of_what_commands_started() {
     run(&stage, &mut peer, &format!("{RUNAWAYS}\nexit 0")).await;
     let pids = pids_in(&stage.home.work().join("pids"), RUNAWAYS_COUNT).await;
     assert!(pids.iter().all(|pid| lives(*pid)));
+    spooled(&run(&stage, &mut peer, "seq 100000").await.0);
     peer.leave_unread();
     stage.stop().await;
     assert!(!pids.iter().any(|pid| lives(*pid)), "{pids:?}");
+    assert_eq!(fs::read_dir(stage.home.data().join("spool")).unwrap().count(), 0);
 }
 
 #[tokio::test]

@@ -56,7 +56,8 @@ pub(in crate::tool) struct Started {
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) about: JobRegistered,
-    pub(super) view: View,
+    /// What it has written; none when it has ended, since its end has that.
+    pub(super) view: Option<View>,
     pub(super) composer: Composer,
     pub(super) ended: watch::Receiver<Option<Arc<Ended>>>,
     kill: CancellationToken,
@@ -128,7 +129,7 @@ impl Jobs {
         let (tell, ended) = watch::channel(None);
         let job = Job {
             about: about.clone(),
-            view: started.running.view(),
+            view: Some(started.running.view()),
             composer,
             ended,
             kill: CancellationToken::new(),
@@ -268,6 +269,9 @@ impl Work {
         let is_heard =
             lock(&jobs).iter().any(|other| other.about.job_id == job.about.job_id && other.is_heard());
         tell.send_replace(Some(ended.clone()));
+        if let Some(job) = lock(&jobs).iter_mut().find(|other| other.about.job_id == job.about.job_id) {
+            job.view = None;
+        }
         let Some(notify) = notify else { return };
         tokio::select! {
             biased;

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::book::Job;
 use super::ended::status_line;
 use crate::event::ToolSpec;
+use crate::process::View;
 use crate::tool::bash::text::Composer;
 use crate::tool::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip, now_ms};
 
@@ -94,7 +95,14 @@ impl JobOutput {
         let line = status_line(&job.about.job_id, RUNNING);
         // Its output has a file of its own once it is too long for memory; each look would make another.
         let composer = Composer { spool: None, ..job.composer.clone() };
-        let text = composer.compose(&context.session, String::new(), job.view.now(), vec![line]).await;
+        let text = composer
+            .compose(
+                &context.session,
+                String::new(),
+                job.view.as_ref().map(View::now).unwrap_or_default(),
+                vec![line],
+            )
+            .await;
         Ok(ToolOutput::ok(text))
     }
 }
