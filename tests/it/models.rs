@@ -10,6 +10,7 @@ mod queue;
 mod quirks;
 mod routes;
 mod stream;
+mod switch;
 
 use serde_json::{Value, json};
 
