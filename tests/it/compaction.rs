@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model_server::{Reply, chat};
+use crate::model_server::{Received, Reply, chat};
 use crate::stage::{Stage, leave, text_of};
 use crate::support::{Daemon, Home, of_type};
 
@@ -84,20 +84,27 @@ async fn what_was_said_is_summarised_and_a_restart_changes_no_byte() {
         .filter_map(|event| event["type"].as_str().filter(|kind| kind.starts_with("compaction/")))
         .collect();
     assert_eq!(order, ["compaction/start", "compaction/summary", "compaction/end"]);
-    peer.take_aside();
+    // The session leaves memory, then the daemon ends: both lives begin with what the one before had sent.
+    peer.call("session/close", json!({ "sessionId": "s" })).await;
+    let after_close = asks_on(&stage, &mut peer, &sent).await;
     leave(peer).await;
     stage.stop().await;
     stage.begin().await;
     let mut peer = stage.peer().await;
+    asks_on(&stage, &mut peer, &after_close).await;
+    leave(peer).await;
+}
+
+/// Prompts once more: the request begins with all messages of the one before, byte for byte.
+async fn asks_on(stage: &Stage, peer: &mut crate::support::Peer, before: &Received) -> Received {
     stage.model.push(says("fine"));
     assert_eq!(peer.prompt("s", "more").await["status"], "ok");
-    let next = stage.model.request().await;
-    let prefix = sent.text().split_once(r#""messages":["#).unwrap().1;
-    let prefix = &prefix[..prefix.rfind("]").unwrap()];
-    let end = prefix.rfind('}').unwrap();
-    assert!(next.text().contains(&prefix[..=end]), "\n{}\n{}", sent.text(), next.text());
     peer.take_aside();
-    leave(peer).await;
+    let next = stage.model.request().await;
+    let messages = before.text().split_once(r#""messages":["#).unwrap().1;
+    let end = messages.rfind(']').unwrap();
+    assert!(next.text().contains(&messages[..end]), "\n{}\n{}", before.text(), next.text());
+    next
 }
 
 #[tokio::test]

@@ -179,3 +179,26 @@ async fn a_crash_before_the_turn_has_it_keeps_it_for_the_next_life() {
     peer.take_aside();
     leave(peer).await;
 }
+
+#[tokio::test]
+async fn the_command_line_steers() {
+    let stage = Stage::new().await;
+    let live = stage.live();
+    let mut peer = stage.peer().await;
+    let first = peer.send_prompt("s", "begin").await;
+    stage.model.request().await;
+    inserted(&mut peer).await;
+    let ran = stage.home.run(["prompt", "-q", "-s", "s", "--when-busy", "steer", "and this"]);
+    let answered = async {
+        inserted(&mut peer).await;
+        stage.says(&["with this"]);
+        live.send(chat::text("done") + &chat::finish("stop")).await;
+        live.end().await;
+    };
+    let (ran, ()) = tokio::join!(ran, answered);
+    assert!(ran.expect_code(0).stdout.contains("with this"));
+    assert_eq!(peer.reply(first).await["result"]["status"], "ok");
+    assert_eq!(of_type(&stage.home.logged("s"), "turn/start").len(), 1);
+    peer.take_aside();
+    leave(peer).await;
+}
