@@ -22,7 +22,7 @@ pub(super) enum Verdict {
         /// Its message.
         message_id: MessageId,
         /// The event that says so.
-        event: EventBody,
+        event: Box<EventBody>,
     },
 }
 
@@ -52,7 +52,7 @@ impl State {
             (InboxTarget::NextTurn, self.queue.len())
         };
         let event = insertion(target, at, message, request.idempotency_key.clone());
-        Ok(Verdict::Insert { message_id, event })
+        Ok(Verdict::Insert { message_id, event: Box::new(event) })
     }
 
     /// Takes a notice of ours: the running turn hears of it in its next step; an idle agent is woken by it.

@@ -149,17 +149,7 @@ impl State {
         self.last = Some(event.seq);
         match &event.body {
             EventBody::InboxSpliced(splice) => self.apply_splice(splice, event, replayed),
-            EventBody::TurnStart(start) => {
-                self.turns = start.turn;
-                self.turn = Some(OpenTurn {
-                    turn: start.turn,
-                    message_id: None,
-                    steered: Vec::new(),
-                    since_ms: event.time_ms,
-                    step: None,
-                    calls: Vec::new(),
-                });
-            }
+            EventBody::TurnStart(start) => self.apply_start(start.turn, event.time_ms),
             EventBody::TurnEnd(end) => self.apply_end(end, event.seq),
             EventBody::StepStart(mark) => {
                 self.settings.updated = false;
@@ -242,6 +232,12 @@ impl State {
     /// The remembered prompt with this key.
     pub(super) fn keyed(&self, key: &str) -> Option<&Keyed> {
         self.keys.iter().find(|keyed| keyed.key == key)
+    }
+
+    fn apply_start(&mut self, turn: u32, since_ms: u64) {
+        self.turns = turn;
+        let (message_id, steered, step, calls) = (None, Vec::new(), None, Vec::new());
+        self.turn = Some(OpenTurn { turn, message_id, steered, since_ms, step, calls });
     }
 
     fn apply_end(&mut self, end: &TurnEnd, seq: Seq) {

@@ -62,7 +62,7 @@ impl Actor {
                 if let Err(error) = self.ready_for(request.pictures).await {
                     return answers.refuse(&error);
                 }
-                self.insert(before, (message_id, event), request.receipt, answers);
+                self.insert(before, (message_id, *event), request.receipt, answers);
             }
         }
     }

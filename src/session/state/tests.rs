@@ -65,7 +65,7 @@ impl Bench {
         match self.state.decide_prompt(&session(), request)? {
             Verdict::Repeat(keyed) => Ok(keyed.message_id),
             Verdict::Insert { message_id, event } => {
-                let mut events = vec![FactEvent::from(event)];
+                let mut events = vec![FactEvent::from(*event)];
                 if self.state.turn.is_none() {
                     events.extend(self.state.start_events().into_iter().map(FactEvent::from));
                 }
@@ -75,10 +75,10 @@ impl Bench {
         }
     }
 
-    fn end(&mut self, reason: TurnEndReason) {
+    fn end(&mut self, reason: &TurnEndReason) {
         if self.state.turn.is_some() {
             let mut events = self.state.decide_end(reason.clone());
-            let (after, _) = self.state.decide_after(&reason, true);
+            let (after, _) = self.state.decide_after(reason, true);
             events.extend(after.into_iter().map(FactEvent::from));
             self.append(events);
         }
@@ -198,7 +198,7 @@ proptest! {
                     }
                 }
                 Act::End => {
-                    bench.end(TurnEndReason::Completed);
+                    bench.end(&TurnEndReason::Completed);
                     while let Some(last) = steering.pop_back() {
                         waiting.push_front(last);
                     }
@@ -247,7 +247,7 @@ fn a_known_key_gets_the_first_outcome_also_after_a_crash() {
     let first = bench.prompt(&prompt("a", WhenBusy::Queue, Some("k"))).unwrap();
     assert_eq!(bench.prompt(&prompt("a", WhenBusy::Reject, Some("k"))).unwrap(), first);
     assert_eq!(bench.prompt(&prompt("b", WhenBusy::Queue, Some("k"))), Err(SessionError::KeyReused));
-    bench.end(TurnEndReason::Completed);
+    bench.end(&TurnEndReason::Completed);
     bench.reopen();
     let keyed = bench.state.keyed("k").unwrap();
     assert_eq!((&keyed.message_id, &keyed.outcome.as_ref().unwrap().0), (&first, &TurnEndReason::Completed));
@@ -261,7 +261,7 @@ fn only_the_last_keys_are_remembered() {
     let mut bench = Bench::new();
     for at in 0..=KEYS_MAX {
         bench.prompt(&prompt("x", WhenBusy::Queue, Some(&at.to_string()))).unwrap();
-        bench.end(TurnEndReason::Completed);
+        bench.end(&TurnEndReason::Completed);
     }
     assert!(bench.state.keyed("0").is_none());
     assert!(bench.state.keyed("1").is_some());
@@ -328,9 +328,9 @@ fn a_prompt_that_was_told_to_a_turn_has_that_turns_outcome() {
     let mut bench = Bench::new();
     bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
     let steer = bench.prompt(&prompt("b", WhenBusy::Steer, Some("k"))).unwrap();
-    assert_eq!(bench.claim(), [steer.clone()]);
+    assert_eq!(bench.claim(), std::slice::from_ref(&steer));
     assert!(!bench.withdraw(&steer), "the turn has it already");
-    bench.end(TurnEndReason::MaxTokens);
+    bench.end(&TurnEndReason::MaxTokens);
     bench.reopen();
     assert_eq!(bench.state.keyed("k").unwrap().outcome.as_ref().unwrap().0, TurnEndReason::MaxTokens);
     assert_eq!(bench.state.turns, 1);
@@ -341,7 +341,7 @@ fn a_torn_move_loses_nothing_and_doubles_nothing() {
     let mut bench = Bench::new();
     bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
     let steer = bench.prompt(&prompt("b", WhenBusy::Steer, None)).unwrap();
-    bench.end(TurnEndReason::Completed);
+    bench.end(&TurnEndReason::Completed);
     let whole = bench.log.clone();
     let first = whole.iter().position(|event| matches!(event.body, EventBody::TurnEnd(_))).unwrap();
     for end in first..whole.len() {
@@ -349,7 +349,10 @@ fn a_torn_move_loses_nothing_and_doubles_nothing() {
         bench.reopen();
         let heard = bench.state.conversation.iter().any(|told| told.message.id == steer);
         let claimed = bench.state.claimed.as_ref().is_some_and(|message| message.id == steer);
-        assert!(bench.waiting() == [steer.clone()] || heard || claimed, "cut before event {end}");
+        assert!(
+            bench.waiting() == std::slice::from_ref(&steer) || heard || claimed,
+            "cut before event {end}"
+        );
         assert!(bench.state.busy_with().is_none() && bench.steering().is_empty(), "cut before event {end}");
     }
 }
@@ -363,12 +366,12 @@ fn a_notice_wakes_an_idle_agent_and_waits_after_a_cancel() {
     };
     bench.prompt(&prompt("a", WhenBusy::Queue, None)).unwrap();
     notice(&mut bench);
-    bench.end(TurnEndReason::Aborted { reason: AbortCause::User });
+    bench.end(&TurnEndReason::Aborted { reason: AbortCause::User });
     assert!(bench.state.turn.is_none() && bench.steering().len() == 1);
     bench.prompt(&prompt("b", WhenBusy::Queue, None)).unwrap();
     assert_eq!(bench.claim().len(), 1);
     notice(&mut bench);
-    bench.end(TurnEndReason::Completed);
+    bench.end(&TurnEndReason::Completed);
     assert_eq!(bench.state.turn.as_ref().unwrap().turn, 3);
     assert_eq!(bench.state.claimed.as_ref().unwrap().source.kind, crate::event::SourceKind::ToolJobs);
     assert!(bench.folded().is_empty(), "no client asked for it");
@@ -410,7 +413,7 @@ fn a_turn_that_ends_without_telling_its_children_tells_the_end_of_each_once() {
         if crash {
             bench.reopen();
         } else {
-            bench.end(TurnEndReason::Aborted { reason: AbortCause::User });
+            bench.end(&TurnEndReason::Aborted { reason: AbortCause::User });
         }
         let ended: Vec<_> = (bench.log.iter())
             .filter_map(|event| match &event.body {
