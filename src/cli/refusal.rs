@@ -105,7 +105,7 @@ fn help(target: &Target, error: &RpcError) -> Option<String> {
                 .to_owned(),
         ),
         "session_not_found" => Some("dshd sessions".to_owned()),
-        "session_busy" => Some("wait for it with --when-busy queue, or dshd cancel its session".to_owned()),
+        "session_busy" => Some("wait for it with --when-busy queue, tell it to the running turn with --when-busy steer, or dshd cancel its session".to_owned()),
         "shutting_down" => Some("the daemon is stopping; try again in a moment".to_owned()),
         _ => None,
     }

@@ -122,7 +122,11 @@ impl Turn {
         let told = self.facts.tell_and_read(vec![end.into()]).await?;
         self.adopt(&told);
         match summarised {
-            Ok(summarised) => Ok(made || summarised),
+            Ok(summarised) => {
+                // The project's instructions may be among what was summarised: they are looked at again.
+                self.memory.touched.push(self.cwd.clone());
+                Ok(made || summarised)
+            }
             Err(NoSummary::Failed(failure)) => {
                 tracing::warn!(session = %self.session, code = %failure.code.as_text(), "a summary failed");
                 self.memory.cramped = true;

@@ -206,6 +206,32 @@ async fn a_crash_while_it_is_summarised_is_closed_with_the_turn() {
 }
 
 #[tokio::test]
+async fn instructions_that_were_summarised_in_mid_turn_are_told_again() {
+    let stage = Stage::with("", "[providers.fake.models.m]\ncontext_window = 12000").await;
+    std::fs::write(stage.home.work().join("AGENTS.md"), "use tabs").unwrap();
+    let mut peer = stage.peer().await;
+    stage.model.push(says(&"y".repeat(1200)));
+    peer.prompt("s", &long("one")).await;
+    // The provider counts more than we would: the next step has no room.
+    let full = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9000,\"completion_tokens\":9,\"total_tokens\":9009}}\n\n";
+    let call = chat::call(0, "call_1", "bash", r#"{"command":"echo hi","description":"x"}"#);
+    stage
+        .model
+        .push(Reply::stream().send(call).send(chat::finish("tool_calls")).send(full).send(chat::DONE).end());
+    stage.model.push(says("SUMMARY"));
+    stage.model.push(says("done"));
+    assert_eq!(peer.prompt("s", "two").await["status"], "ok");
+    let sent = messages(&stage.model.requests().pop().unwrap().json());
+    assert!(sent.iter().any(|(_, text)| text.contains("SUMMARY")), "{sent:?}");
+    let (last, before) = (&sent[sent.len() - 1].1, &sent[sent.len() - 2].1);
+    assert!(before.ends_with("use tabs"), "{sent:?}");
+    assert!(last.starts_with("The working directory is "), "{sent:?}");
+    assert_eq!(sent.iter().filter(|(_, text)| text.ends_with("use tabs")).count(), 1);
+    peer.take_aside();
+    leave(peer).await;
+}
+
+#[tokio::test]
 async fn a_provider_that_finds_it_too_long_is_asked_once_more_after_a_summary() {
     let stage = Stage::with("", "[providers.fake.models.m]\ntools = false").await;
     let mut peer = stage.peer().await;
