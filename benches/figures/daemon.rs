@@ -24,7 +24,7 @@ impl Daemon {
         let (socket, cwd) = (home.path().join("s"), home.path().join("cwd"));
         std::fs::create_dir(&cwd).unwrap();
         let child = Self::command(home.path(), &socket, base_url).spawn().unwrap();
-        let daemon = Self { child, home: home, socket, cwd };
+        let daemon = Self { child, home, socket, cwd };
         let began = Instant::now();
         while UnixStream::connect(&daemon.socket).is_err() {
             assert!(began.elapsed() < Duration::from_secs(10), "the daemon does not listen");
