@@ -25,6 +25,7 @@ mod machine;
 mod micro;
 mod model;
 mod process;
+mod search;
 mod turns;
 
 use serde_json::{Map, Value, json};
@@ -37,6 +38,7 @@ const FIGURES: &[Figure] = &[
     ("envelope", micro::envelope),
     ("encode", micro::encode),
     ("append", micro::append),
+    ("search", search::search),
     ("start", process::start),
     ("memory", process::memory),
     ("turn", turns::turn),
