@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
@@ -39,7 +39,7 @@ impl Images {
                 Said::Text(text) => words.to_mut().push_str(text),
                 Said::Missing(line) => {
                     let before = if words.is_empty() { "" } else { "\n" };
-                    words.to_mut().push_str(&format!("{before}{line}"));
+                    let _ = write!(words.to_mut(), "{before}{line}");
                 }
                 Said::Picture(_) => {}
             }

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -120,9 +121,10 @@ impl Glob {
         let mut text = if paths.is_empty() { "No files found".to_owned() } else { paths.join("\n") };
         if cut {
             let shown = paths.len();
-            text.push_str(&format!(
+            let _ = write!(
+                text,
                 "\n\n(Showing {shown} of {total} paths, newest first. Narrow pattern or path to see more.)"
-            ));
+            );
         }
         text.push_str(&notes);
         let truncated = cut || cut_after.is_some();

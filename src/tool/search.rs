@@ -7,6 +7,7 @@ pub(super) mod pattern;
 pub(super) mod walk;
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use crate::config::Config;
 /// Serialized facts for viewers of one search, in bytes.
 pub(super) const META_BYTES_MAX: usize = 64 * 1024;
 /// Searches of one tool that walk at the same time; more wait for their turn.
-const AT_ONCE_MAX: usize = 4;
+const AT_ONCE_MAX: u32 = 4;
 /// The most threads of one walk; more do not make it faster.
 const THREADS_MAX: usize = 12;
 /// How long a search that is over its time may take to hand over what it has.
@@ -72,7 +73,7 @@ impl Searches {
         Self {
             threads: cores.min(THREADS_MAX),
             timeout: config.tools.search_timeout,
-            places: Arc::new(Semaphore::new(AT_ONCE_MAX)),
+            places: Arc::new(Semaphore::new(AT_ONCE_MAX as usize)),
         }
     }
 
@@ -181,14 +182,14 @@ pub(super) fn shown<'a>(path: &'a Path, cwd: &Path) -> Cow<'a, str> {
 pub(super) fn incomplete(cut_after: Option<Duration>, unreadable: u64) -> String {
     let mut notes = String::new();
     if let Some(after) = cut_after {
-        let after = format!("{:?}", after);
-        notes.push_str(&format!(
-            "\n\n(The search was stopped after {after}; there may be more. Narrow pattern or path.)"
-        ));
+        let _ = write!(
+            notes,
+            "\n\n(The search was stopped after {after:?}; there may be more. Narrow pattern or path.)"
+        );
     }
     if unreadable > 0 {
         let noun = if unreadable == 1 { "file or directory" } else { "files or directories" };
-        notes.push_str(&format!("\n\n({unreadable} {noun} could not be read.)"));
+        let _ = write!(notes, "\n\n({unreadable} {noun} could not be read.)");
     }
     notes
 }
@@ -236,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn a_search_that_is_cancelled_or_dropped_stops_its_thread() {
         let stopped = Arc::new(Semaphore::new(0));
-        let searches = searches(Duration::from_secs(600));
+        let searches = searches(Duration::from_mins(10));
         let context = ToolContext::of_test("/".into());
         let cancel = context.cancel.clone();
         let (run, ()) = tokio::join!(searches.run(&context, endless(&stopped)), async {
@@ -255,7 +256,7 @@ mod tests {
     #[tokio::test]
     async fn only_so_many_searches_walk_at_the_same_time() {
         let searches = searches(Duration::from_millis(50));
-        let _busy = Arc::clone(&searches.places).acquire_many_owned(AT_ONCE_MAX as u32).await.unwrap();
+        let _busy = Arc::clone(&searches.places).acquire_many_owned(AT_ONCE_MAX).await.unwrap();
         let context = ToolContext::of_test("/".into());
         let refused = searches.run(&context, |_| Ok(())).await.err().unwrap();
         assert_eq!(refused.text, "Error: too many searches run at the same time; try again");

@@ -8,6 +8,7 @@ mod client;
 mod html;
 mod page;
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -103,7 +104,7 @@ impl WebFetch {
         let mut result = format!("Fetched {url} (HTTP {})\n{NOTICE}\n\n{shown}", fetched.status);
         let cut = shown.len() < text.len();
         if cut {
-            result.push_str(&format!("\n\n(Cut here: the page's text has {} bytes.)", text.len()));
+            let _ = write!(result, "\n\n(Cut here: the page's text has {} bytes.)", text.len());
         } else if fetched.truncated {
             result.push_str("\n\n(Cut here: the page is larger than tools.web_fetch_bytes.)");
         }

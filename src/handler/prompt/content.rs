@@ -19,11 +19,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
+/// The bytes of pictures, by their names.
+type Pictures = Vec<(BlobId, Bytes)>;
+
 /// The blocks, and the bytes of the pictures that they name.
 pub(super) fn read(
     blocks: Vec<ContentBlock>,
     image_bytes_max: ByteSize,
-) -> Result<(Vec<Block>, Vec<(BlobId, Bytes)>), RpcError> {
+) -> Result<(Vec<Block>, Pictures), RpcError> {
     if blocks.is_empty() {
         return Err(invalid("contentBlocks", "expected one block or more"));
     }
@@ -33,8 +36,8 @@ pub(super) fn read(
         content.push(match block {
             ContentBlock::Text { text } => Block::Text { text },
             ContentBlock::Image { data, mime_type } => {
-                let (attachment, bytes) = picture(at, &data, &mime_type, image_bytes_max)?;
-                pictures.push((BlobId::of(&bytes), bytes));
+                let (attachment, picture) = picture(at, &data, &mime_type, image_bytes_max)?;
+                pictures.push(picture);
                 Block::Image { attachment }
             }
         });
@@ -42,7 +45,12 @@ pub(super) fn read(
     Ok((content, pictures))
 }
 
-fn picture(at: usize, data: &str, mime_type: &str, max: ByteSize) -> Result<(Attachment, Bytes), RpcError> {
+fn picture(
+    at: usize,
+    data: &str,
+    mime_type: &str,
+    max: ByteSize,
+) -> Result<(Attachment, (BlobId, Bytes)), RpcError> {
     // Four characters are three bytes, so what is too large needs no decoding.
     if data.len() / 4 * 3 > max.bytes().saturating_add(3) {
         return Err(too_large(at, data.len() / 4 * 3, max));
@@ -57,15 +65,16 @@ fn picture(at: usize, data: &str, mime_type: &str, max: ByteSize) -> Result<(Att
         let message = format!("expected {media_type:?}, which the data is, got {mime_type:?}");
         return Err(wrong(at, "mimeType", &message));
     }
+    let blob = BlobId::of(&bytes);
     let attachment = Attachment {
-        attachment_id: BlobId::of(&bytes).to_string(),
+        attachment_id: blob.to_string(),
         media_type: media_type.to_owned(),
         bytes: bytes.len() as u64,
         width: image.width,
         height: image.height,
         name: None,
     };
-    Ok((attachment, Bytes::from(bytes)))
+    Ok((attachment, (blob, Bytes::from(bytes))))
 }
 
 fn too_large(at: usize, bytes: usize, max: ByteSize) -> RpcError {

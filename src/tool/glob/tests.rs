@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::tool::search::bench::{Bench, bench, bench_with};
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 async fn glob(bench: &Bench, arguments: Value) -> ToolOutput {
     bench.call(NAME, arguments).await

@@ -1,6 +1,7 @@
 //! The matches of a search: the first ones by path, however many there are and in whatever order they are found.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -127,7 +128,7 @@ impl Page {
             text.push_str("\n\n");
             text.push_str(&file.path);
             for line in &file.matches {
-                text.push_str(&format!("\nLine {}: {}", line.line_number, line.line));
+                let _ = write!(text, "\nLine {}: {}", line.line_number, line.line);
             }
         }
         if self.cut() {

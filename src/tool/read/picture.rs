@@ -1,7 +1,7 @@
 //! A file that is a picture, for a model that takes pictures.
 
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub(super) async fn show(
     context: &ToolContext,
 ) -> Result<ToolOutput, ToolOutput> {
     let owned = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || start_of(owned, bytes_max));
+    let reading = tokio::task::spawn_blocking(move || start_of(&owned, bytes_max));
     let bytes = tokio::select! {
         biased;
         () = context.cancel.cancelled() => {
@@ -71,8 +71,8 @@ pub(super) async fn show(
 }
 
 /// The file's bytes, or one more than a picture may have.
-fn start_of(path: PathBuf, bytes_max: ByteSize) -> Result<Vec<u8>, ReadError> {
-    let (file, _) = window::open(&path)?;
+fn start_of(path: &Path, bytes_max: ByteSize) -> Result<Vec<u8>, ReadError> {
+    let (file, _) = window::open(path)?;
     let mut bytes = Vec::new();
     file.take(bytes_max.0 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::config::Config;
 use crate::tool::{ToolContext, ToolOutput, Tools};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_mins(1);
 
 pub(in crate::tool) struct Bench {
     pub(in crate::tool) tools: Tools,

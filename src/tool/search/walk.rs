@@ -62,11 +62,13 @@ impl Walk<'_> {
         let everything = self.root == Path::new("/");
         builder.filter_entry(move |entry| {
             let directory = entry.file_type().is_some_and(|kind| kind.is_dir());
-            let left_out = entry.depth() > 0
-                && directory
+            if entry.depth() == 0 {
+                return true;
+            }
+            let left_out = directory
                 && (VERSION_CONTROL.iter().any(|name| entry.file_name() == *name)
                     || (everything && KERNEL.iter().any(|path| entry.path() == Path::new(path))));
-            !left_out && !(entry.depth() > 0 && ignored(&above, entry.path(), directory))
+            !left_out && !ignored(&above, entry.path(), directory)
         });
         builder
     }

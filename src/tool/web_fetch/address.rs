@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// IPv4 networks that are not public: this network, private, shared, loopback, link-local (with the metadata service),
 /// protocol assignments, documentation, the relay of 6to4, benchmarks, multicast, reserved; and one cloud's agent.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 16] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),
+    (Ipv4Addr::UNSPECIFIED, 8),
     (Ipv4Addr::new(10, 0, 0, 0), 8),
     (Ipv4Addr::new(100, 64, 0, 0), 10),
     (Ipv4Addr::new(127, 0, 0, 0), 8),
@@ -23,7 +23,7 @@ const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 16] = [
     (Ipv4Addr::new(168, 63, 129, 16), 32),
 ];
 
-/// Of the IPv6 addresses only 2000::/3 is given out to the public, and of that not these: protocol assignments with
+/// Of the IPv6 addresses only `2000::/3` is given out to the public, and of that not these: protocol assignments with
 /// Teredo, documentation twice, 6to4. Addresses that hold an IPv4 address all lie in what is refused, but for those
 /// that are one.
 const PUBLIC_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);

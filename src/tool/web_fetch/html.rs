@@ -3,6 +3,8 @@
 
 mod entity;
 
+use std::fmt::Write as _;
+
 /// Elements whose content nobody reads.
 const HIDDEN: [&str; 9] =
     ["script", "style", "noscript", "template", "svg", "iframe", "object", "textarea", "select"];
@@ -263,7 +265,7 @@ impl Writer {
                 if let Some((href, from)) = self.link.take().filter(|(_, from)| self.out.len() > *from) {
                     let said = self.out[from..].trim();
                     if !said.is_empty() && said != href {
-                        self.out.push_str(&format!(" ({href})"));
+                        let _ = write!(self.out, " ({href})");
                     }
                 }
             }

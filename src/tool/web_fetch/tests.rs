@@ -1,4 +1,4 @@
-//! What `web_fetch` refuses. What it fetches is in tests/it/web_fetch.rs, over real sockets.
+//! What `web_fetch` refuses. What it fetches is in `tests/it/web_fetch.rs`, over real sockets.
 
 use serde_json::json;
 

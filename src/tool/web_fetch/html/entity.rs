@@ -53,15 +53,12 @@ pub(super) fn decoded(text: &str) -> Cow<'_, str> {
         rest = &rest[at..];
         let window = &rest[1..rest.floor_char_boundary(NAME_BYTES_MAX + 2)];
         let found = window.find(';').and_then(|end| Some((end, character(&window[..end])?)));
-        let taken = match &found {
-            Some((end, character)) => {
-                out.push_str(character);
-                end + 2
-            }
-            None => {
-                out.push('&');
-                1
-            }
+        let taken = if let Some((end, character)) = &found {
+            out.push_str(character);
+            end + 2
+        } else {
+            out.push('&');
+            1
         };
         rest = &rest[taken..];
     }
