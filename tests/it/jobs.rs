@@ -94,6 +94,8 @@ async fn the_end_of_a_job_reaches_a_running_turn_before_its_next_step() {
     stage.says(&["I have heard"]);
     let running = peer.send_prompt("s", "x").await;
     let id = data(&mut peer, "job/registered").await["jobId"].take();
+    // The job must not end before the step that its notice is to come after has begun.
+    stage.model.request().await;
     stage.model.request().await;
     std::fs::write(stage.home.work().join("go"), "").unwrap();
     data(&mut peer, "job/settled").await;
