@@ -21,7 +21,7 @@ pub struct SessionsArgs {
     /// What to do; without it the sessions are listed
     #[command(subcommand)]
     pub action: Option<SessionsAction>,
-    /// List all, however many
+    /// List all, however many, and those of subagents
     #[arg(long, short)]
     pub all: bool,
     /// Only sessions of this directory
@@ -104,7 +104,7 @@ pub(super) async fn run(args: SessionsArgs, globals: &Globals) -> Result<u8, Fai
     }
     // The order that is asked for decides which ones are shown, so all are needed unless it is the daemon's own.
     let needed = if args.sort == SortBy::Updated && !args.all { args.count } else { usize::MAX };
-    let wanted = |session: &ListedSession| !args.running || session.status == SessionStatus::Running;
+    let wanted = |session: &ListedSession| is_wanted(session, &args);
     let sessions = listing::list(&reached, cwd(&args, globals), needed, wanted).await?;
     show(sessions, &args, globals)
 }
@@ -130,13 +130,17 @@ fn stored(summary: Summary) -> ListedSession {
     }
 }
 
+/// A subagent's session is its parent's business: it is listed only when all are.
+fn is_wanted(session: &ListedSession, args: &SessionsArgs) -> bool {
+    (args.all || session.parent_session_id.is_none())
+        && (!args.running || session.status == SessionStatus::Running)
+}
+
 fn show(mut sessions: Vec<ListedSession>, args: &SessionsArgs, globals: &Globals) -> Result<u8, Failure> {
     if let Some(cwd) = cwd(args, globals) {
         sessions.retain(|session| session.cwd == cwd);
     }
-    if args.running {
-        sessions.retain(|session| session.status == SessionStatus::Running);
-    }
+    sessions.retain(|session| is_wanted(session, args));
     sort(&mut sessions, args.sort);
     sessions.truncate(if args.all { usize::MAX } else { args.count });
     if globals.args.json {

@@ -100,8 +100,6 @@ impl Follows {
 }
 
 fn finished(json: &[u8]) -> Option<SubagentFinished> {
-    match SessionEvent::decode(json).ok()?.body {
-        EventBody::SubagentFinished(finished) => Some(finished),
-        _other => None,
-    }
+    let EventBody::SubagentFinished(finished) = SessionEvent::decode(json).ok()?.body else { return None };
+    Some(finished)
 }
