@@ -199,11 +199,14 @@ impl Turn {
 
     /// Opens a step, makes room if the conversation has grown too long, and asks the model.
     async fn step(&mut self, number: u32, reminder: Option<String>) -> Result<Step, Stop> {
-        let exhausted = self.begin_step(number).await?;
+        let mut exhausted = self.begin_step(number).await?;
         // Whatever becomes of making room: what was said to the agent goes into the conversation.
         let room = if exhausted.is_none() { self.make_room(number, false).await } else { Ok(false) };
         self.open_step(number, reminder).await?;
-        room?;
+        if room? {
+            // The summary counts, too.
+            exhausted = self.facts.tell_and_refresh(Vec::new()).await?.exhausted;
+        }
         match exhausted {
             Some(failure) => Err(Stop::failed(failure)),
             None => self.ask(number).await,

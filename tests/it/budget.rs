@@ -101,3 +101,23 @@ async fn what_a_subagent_uses_counts_to_its_parent() {
     peer.take_aside();
     leave(peer).await;
 }
+
+#[tokio::test]
+async fn a_summary_counts_to_the_budget() {
+    let tables =
+        "[providers.fake.models.m]\ncontext_window = 3000\ntools = false\n[sessions]\nbudget_tokens = 30";
+    let stage = Stage::with("", tables).await;
+    let mut peer = stage.peer().await;
+    // 12 tokens each by the provider's count; the third prompt alone has no room.
+    stage.says(&["one", "two"]);
+    peer.prompt("s", &"a".repeat(4000)).await;
+    peer.prompt("s", &"b".repeat(4000)).await;
+    stage.says(&["a summary"]);
+    let reply = peer.prompt("s", &"c".repeat(9000)).await;
+    assert_eq!(reply["reason"]["error"]["code"], "BUDGET", "{reply}");
+    assert_eq!(stage.model.requests().len(), 3);
+    let listed = peer.call("session/list", json!({})).await;
+    assert_eq!(listed["sessions"][0]["totals"]["totalTokens"], 36);
+    peer.take_aside();
+    leave(peer).await;
+}
