@@ -1,5 +1,6 @@
 //! `grep` and `glob` beside `rg` on one tree, in one run: the same files, the same matches, or it says that they are not.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ fn tree() -> (TempDir, usize) {
         }
         let mut text = line.repeat(20 + at % 60);
         if at % NEEDLE_EVERY == 0 {
-            text.push_str(&format!("fn needle_{at}() {{}}\n"));
+            writeln!(text, "fn needle_{at}() {{}}").unwrap();
         }
         std::fs::write(directory.join(format!("file_{at}.rs")), text).unwrap();
     }
@@ -107,7 +108,7 @@ fn find_rg() -> Option<PathBuf> {
 }
 
 /// The best of some rounds of each, taken in turns, so that what disturbs one disturbs the other.
-fn beside(bench: &Bench, rg_at: Option<&Path>, call: (&str, Value), arguments: &[&str]) -> Value {
+fn beside(bench: &Bench, rg_at: Option<&Path>, call: &(&str, Value), arguments: &[&str]) -> Value {
     let (mut ours, mut theirs, mut found) = (f64::INFINITY, f64::INFINITY, (0, 0));
     for _ in 0..sized(ROUNDS, 2) {
         let (took, count) = bench.call(call.0, &call.1);
@@ -141,13 +142,13 @@ pub(crate) fn search() -> Value {
     let glob = |pattern: &str| ("glob", json!({ "pattern": pattern }));
     json!({
         "files": files,
-        "grep_word": beside(&bench, rg_at, grep("needle_"), &["-n", "needle_"]),
-        "grep_class": beside(&bench, rg_at, grep(r"needle_\d+\(\)"), &["-n", r"needle_\d+\(\)"]),
-        "grep_every_line": beside(&bench, rg_at, grep("compute"), &["-n", "compute"]),
-        "glob_few": beside(&bench, rg_at, glob("*_77*.rs"), &["--files", "-g", "*_77*.rs"]),
-        "glob_all": beside(&bench, rg_at, glob("**/*.rs"), &["--files", "-g", "**/*.rs"]),
+        "grep_word": beside(&bench, rg_at, &grep("needle_"), &["-n", "needle_"]),
+        "grep_class": beside(&bench, rg_at, &grep(r"needle_\d+\(\)"), &["-n", r"needle_\d+\(\)"]),
+        "grep_every_line": beside(&bench, rg_at, &grep("compute"), &["-n", "compute"]),
+        "glob_few": beside(&bench, rg_at, &glob("*_77*.rs"), &["--files", "-g", "*_77*.rs"]),
+        "glob_all": beside(&bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs"]),
         "glob_all_by_time": beside(
-            &bench, rg_at, glob("**/*.rs"), &["--files", "-g", "**/*.rs", "--sortr", "modified"],
+            &bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs", "--sortr", "modified"],
         ),
     })
 }
