@@ -33,7 +33,7 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::config::ModelConfig;
-use crate::event::{Failure, Message, ToolSpec, Usage};
+use crate::event::{Failure, Message, StepMark, ToolSpec, Usage};
 
 /// What a model is asked. Stable parts first, so that prefix caches hit.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub struct ModelRequest {
     pub max_tokens: Option<u64>,
     /// How hard to think.
     pub reasoning_effort: Option<String>,
+    /// Where in its session the request is; none: it belongs to no step. Never sent.
+    pub place: Option<StepMark>,
 }
 
 /// What a block will be.

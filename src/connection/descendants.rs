@@ -86,11 +86,11 @@ impl Follows {
     }
 
     /// Resolves when a child's events up to its end are queued, or it is not followed. What a crash has taken from its
-    /// log is not waited for.
+    /// log is not waited for; where the end is not known, all that there is now comes first.
     async fn child_passed(&self, child: &SessionId, finished: &SubagentFinished) {
-        let Some(last) = finished.child_last_seq else { return };
         while let Some((feed, progress)) = self.followed(child) {
-            let Some(last) = feed.position().0.last.map(|end| end.min(last)) else { return };
+            let Some(end) = feed.position().0.last else { return };
+            let last = finished.child_last_seq.map_or(end, |last| last.min(end));
             progress.reached(last).await;
             if progress.passed() >= Some(last) {
                 return;

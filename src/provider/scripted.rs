@@ -44,21 +44,24 @@ impl Scripted {
                 })?;
                 let told = |error: ScriptError| refused(format!("the script {}, {error}", path.display()));
                 let script = Script::parse(&text).map_err(told)?;
-                script.choose(&self.place(&request.messages)).map_err(told)?
+                script.choose(&self.place(request)).map_err(told)?
             }
         };
         play::play(&answer, sink).await
     }
 
     /// Where in its session a call is, and for which time it is made.
-    fn place(&self, messages: &[std::sync::Arc<Message>]) -> Place {
+    fn place(&self, request: &ModelRequest) -> Place {
+        let messages = request.messages.as_slice();
         let prompt = messages.iter().rposition(|message| message.source.kind == SourceKind::User);
         let is_prompt = |message: &&std::sync::Arc<Message>| message.source.kind == SourceKind::User;
         let turn = messages.iter().filter(is_prompt).count();
         let since = &messages[prompt.map_or(0, |at| at + 1)..];
         let answers = since.iter().filter(|message| message.role == Role::Assistant).count();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let (turn, step) = (count(turn), count(answers).saturating_add(1));
+        // A conversation that was shortened does not tell how long it has been.
+        let counted = (count(turn), count(answers).saturating_add(1));
+        let (turn, step) = request.place.as_ref().map_or(counted, |place| (place.turn, place.step));
         let id = prompt.map(|at| messages[at].id.clone());
         let attempt = self.count(id, step);
         let prompt = prompt.map_or_else(String::new, |at| messages[at].text());

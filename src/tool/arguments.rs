@@ -13,6 +13,15 @@ use crate::expectation::in_words;
 ///
 /// The text is never mended or guessed at: a call whose arguments were cut must not run.
 pub(super) fn parse<T: DeserializeOwned>(tool: &str, raw: &str) -> Result<T, ToolOutput> {
+    if raw.trim_start().starts_with('[') {
+        return Err(invalid(tool, "expected an object, got a list"));
+    }
+    if holds_nul(raw) {
+        return Err(invalid(
+            tool,
+            "a text holds the character U+0000, which no path, command or text file has",
+        ));
+    }
     let mut json = serde_json::Deserializer::from_str(raw);
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
@@ -22,6 +31,12 @@ pub(super) fn parse<T: DeserializeOwned>(tool: &str, raw: &str) -> Result<T, Too
         let place = if path == "." { String::new() } else { format!("`{path}`: ") };
         invalid(tool, &format!("{place}{what}"))
     })
+}
+
+/// Whether a string of a JSON text has U+0000 in it: an escape whose backslash is not escaped itself.
+fn holds_nul(raw: &str) -> bool {
+    let escapes = memchr::memmem::find_iter(raw.as_bytes(), b"\\u0000");
+    escapes.into_iter().any(|at| raw[..at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 0)
 }
 
 /// What a call with wrong arguments gives back.
@@ -108,7 +123,7 @@ mod tests {
             "`count`: invalid type: string \"3\", expected a whole number of 0 or more",
         );
         check(r#"{"count":3}"#, "missing field `name`");
-        check("[]", "invalid length 0, expected an object");
+        check("[]", "expected an object, got a list");
     }
 
     #[test]
@@ -118,6 +133,14 @@ mod tests {
         check(r#"{"name":"a"} x"#, "no valid JSON: trailing characters");
         assert!(parse::<Sample>("t", r#"{"name":"\ud800"}"#).is_err());
         assert!(parse::<Sample>("t", &format!(r#"{{"name":"a","x":{}}}"#, "[".repeat(200_000))).is_err());
+    }
+
+    #[test]
+    fn a_text_with_u0000_is_refused_and_one_that_speaks_of_it_is_not() {
+        let refused = "a text holds the character U+0000, which no path, command or text file has";
+        check(r#"{"name":"a\u0000b"}"#, refused);
+        check(r#"{"name":"a\\\u0000b"}"#, refused);
+        assert_eq!(parse::<Sample>("t", r#"{"name":"a\\u0000b"}"#).unwrap().name, r"a\u0000b");
     }
 
     #[test]

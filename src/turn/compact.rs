@@ -264,6 +264,7 @@ impl Turn {
             tools: Vec::new().into(),
             max_tokens: self.route.max_tokens,
             reasoning_effort: self.route.reasoning_effort.clone(),
+            place: None,
         }
     }
 }

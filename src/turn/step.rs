@@ -7,7 +7,7 @@ use super::sink::TurnSink;
 use super::{FactEvent, Stop, Turn};
 use crate::event::{
     AssistantAttempt, AssistantMessage, Block, EventBody, Failure, FailureCode, LlmRetry, LlmRetryStarted,
-    Message, Role, Source, SourceKind, TurnEndReason,
+    Message, Role, Source, SourceKind, StepMark, TurnEndReason,
 };
 use crate::provider::{CallError, Completion, Finish, ModelRequest, Retry};
 
@@ -59,7 +59,7 @@ impl Turn {
                 return Err(Stop::failed(failure));
             }
         };
-        let mut request = self.request().await;
+        let mut request = self.request(step).await;
         let bytes_max = self.config.limits.message_bytes.bytes();
         let text = self.text.clone();
         let mut attempts = Attempts::default();
@@ -93,14 +93,14 @@ impl Turn {
                     return Err(Stop::failed(error.failure));
                 }
                 self.remind(step).await?;
-                request = self.request().await;
+                request = self.request(step).await;
                 continue;
             }
             self.failed(step, error, arrived, started, &mut attempts).await?;
         }
     }
 
-    async fn request(&self) -> ModelRequest {
+    async fn request(&self, step: u32) -> ModelRequest {
         ModelRequest {
             model: self.route.model.clone(),
             abilities: self.route.abilities.clone(),
@@ -109,6 +109,7 @@ impl Turn {
             tools: self.offer.specs().clone(),
             max_tokens: self.route.max_tokens,
             reasoning_effort: self.route.reasoning_effort.clone(),
+            place: Some(StepMark { turn: self.number, step }),
         }
     }
 

@@ -88,6 +88,7 @@ async fn call(providers: &Providers, provider: &str, model: &str) -> Result<(), 
         tools: Arc::from([]),
         max_tokens: Some(TOKENS_MAX),
         reasoning_effort: None,
+        place: None,
     };
     let mut sink = Counted::default();
     adapter.call(&request, &mut sink).await.map_err(|error| {

@@ -24,6 +24,7 @@ fn request(messages: Vec<Message>) -> ModelRequest {
         tools: Arc::new([]),
         max_tokens: Some(100),
         reasoning_effort: None,
+        place: None,
     }
 }
 

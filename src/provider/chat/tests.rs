@@ -24,6 +24,7 @@ pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
         tools: Arc::new([]),
         max_tokens: None,
         reasoning_effort: None,
+        place: None,
     }
 }
 

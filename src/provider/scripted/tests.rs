@@ -31,6 +31,7 @@ fn request(messages: Vec<Arc<Message>>) -> ModelRequest {
         tools: Arc::new([bash]),
         max_tokens: None,
         reasoning_effort: None,
+        place: None,
     }
 }
 

@@ -189,6 +189,17 @@ async fn after_a_crash_a_childs_end_is_told_once_at_the_next_open() {
     assert_eq!(end["stopReason"], "aborted");
     assert!(end.get("childLastSeq").is_none());
     assert_eq!(of_type(&log, "tool/result")[0]["data"]["error"]["code"], "TOOL_OUTCOME_UNKNOWN");
+    // Replayed from the start, the child's events come before its end, though nobody knows how many there were.
+    let mut late = daemon.peer().await;
+    late.call("session/subscribe", json!({ "sessionId": "p", "since": -1 })).await;
+    late.event("turn/end").await;
+    let told = late.take_aside();
+    let finished = told.iter().position(|message| message["method"] == "subagent.finished").unwrap();
+    let of_child = |message: &Value| message["params"]["sessionId"] == started["childSessionId"];
+    let events = |message: &Value| message["method"] == "session.event";
+    let last = told.iter().rposition(|message| of_child(message) && events(message)).unwrap();
+    assert!(last < finished, "{last} {finished}");
+    late.leave_unread();
     // The child can be gone on with, too.
     let child = started["childSessionId"].as_str().unwrap();
     assert_eq!(peer.prompt(child, "anything").await["status"], "ok");
