@@ -21,6 +21,8 @@ mod golden;
 #[path = "../tests/it/model_server.rs"]
 mod model_server;
 #[cfg(test)]
+mod test_picture;
+#[cfg(test)]
 mod test_sink;
 
 use std::ops::ControlFlow;

@@ -2,9 +2,12 @@
 
 use std::task::Poll;
 
+use serde::Deserialize;
+
 use super::blocks::Writer;
 use super::failure::Blame;
 use super::http::{Body, Progress};
+use super::json::repaired;
 use super::sse::{Decoder, Event, TooLong};
 use super::{CallError, ChunkSink, Completion, Finish};
 
@@ -31,6 +34,41 @@ pub(super) trait Parser {
 
     /// Ends the blocks that are open after a sink had enough.
     fn cut(self, out: &mut Writer<'_>) -> Completion;
+}
+
+/// What the events of a wire hold.
+pub(super) trait Wire {
+    /// The data of one, read from its text.
+    type Event<'e>: Deserialize<'e>;
+
+    /// What one is called.
+    const NAME: &'static str;
+}
+
+/// Reads an event's data and hands it on with its text: as it came, or, when that is no JSON, with what JSON can't hold
+/// replaced.
+///
+/// # Errors
+/// What `take` says; data that can't be read even so, and then the error that an event of errors is.
+pub(super) fn read_event<W: Wire, R>(
+    event: &Event<'_>,
+    blame: Blame<'_>,
+    take: impl FnOnce(W::Event<'_>, &str) -> Result<R, CallError>,
+) -> Result<R, CallError> {
+    let parsed = std::str::from_utf8(event.data).ok().and_then(|data| {
+        let parsed = serde_json::from_str::<W::Event<'_>>(data).ok()?;
+        Some((parsed, data))
+    });
+    if let Some((parsed, data)) = parsed {
+        return take(parsed, data);
+    }
+    let data = repaired(event.data);
+    if event.is_error {
+        return Err(blame.in_stream(&data));
+    }
+    let parsed = serde_json::from_str(&data)
+        .map_err(|error| blame.malformed(&format!("{} of the answer can't be read: {error}", W::NAME)))?;
+    take(parsed, &data)
 }
 
 /// Whether a stream goes on.

@@ -9,9 +9,9 @@ use super::wire::{ContentBlock, Counts, Delta, OMITTED_THINKING, Replay, ReplayB
 use crate::event::{FailureCode, Usage};
 use crate::provider::blocks::Writer;
 use crate::provider::failure::Blame;
-use crate::provider::json::{SurrogateFilter, Text, repaired, unescape};
+use crate::provider::json::{SurrogateFilter, Text, unescape};
 use crate::provider::sse::Event;
-use crate::provider::stream::{Flow, Parser, cut_short};
+use crate::provider::stream::{Flow, Parser, cut_short, read_event};
 use crate::provider::{BlockKind, CallError, Completion, Finish, Retry};
 
 /// Content blocks of one answer.
@@ -243,24 +243,13 @@ impl Parser for MessagesParser<'_> {
         if event.data == b"[DONE]" {
             return Ok(Flow::Done);
         }
-        let parsed = std::str::from_utf8(event.data).ok().and_then(|data| {
-            let parsed = serde_json::from_str::<StreamEvent<'_>>(data).ok()?;
-            Some((parsed, data))
-        });
-        if let Some((parsed, data)) = parsed {
+        let blame = self.blame;
+        read_event::<StreamEvent<'_>, _>(&event, blame, |parsed, data| {
             if event.is_error {
-                return Err(self.blame.in_stream(parsed.error.map_or(data, RawValue::get)));
+                return Err(blame.in_stream(parsed.error.map_or(data, RawValue::get)));
             }
-            return self.take(parsed, data, out);
-        }
-        let data = repaired(event.data);
-        if event.is_error {
-            return Err(self.blame.in_stream(&data));
-        }
-        let parsed = serde_json::from_str(&data).map_err(|error| {
-            self.blame.malformed(&format!("an event of the answer can't be read: {error}"))
-        })?;
-        self.take(parsed, &data, out)
+            self.take(parsed, data, out)
+        })
     }
 
     fn finished(&self) -> bool {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::provider::json::Text;
+use crate::provider::stream::Wire;
 
 /// One event's data, whichever it is.
 #[derive(Debug, Default, Deserialize)]
@@ -24,6 +25,12 @@ pub(super) struct StreamEvent<'a> {
     pub(super) usage: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
+}
+
+impl Wire for StreamEvent<'_> {
+    type Event<'e> = StreamEvent<'e>;
+
+    const NAME: &'static str = "an event";
 }
 
 #[derive(Debug, Default, Deserialize)]

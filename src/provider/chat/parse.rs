@@ -11,7 +11,7 @@ use crate::provider::blocks::Writer;
 use crate::provider::failure::Blame;
 use crate::provider::json::{repaired, unescape};
 use crate::provider::sse::Event;
-use crate::provider::stream::{Flow, Parser, cut_short};
+use crate::provider::stream::{Flow, Parser, cut_short, read_event};
 use crate::provider::{BlockKind, CallError, Completion, Finish, Retry};
 
 /// Bytes of `reasoning_details` that are kept for replay.
@@ -255,19 +255,7 @@ impl Parser for ChatParser<'_> {
         if event.is_error {
             return Err(self.blame.in_stream(&repaired(event.data)));
         }
-        let parsed = std::str::from_utf8(event.data).ok().and_then(|data| {
-            let chunk = serde_json::from_str::<Chunk<'_>>(data).ok()?;
-            Some((chunk, data))
-        });
-        if let Some((chunk, data)) = parsed {
-            self.chunk(chunk, data, out)?;
-            return Ok(Flow::More);
-        }
-        let data = repaired(event.data);
-        let chunk = serde_json::from_str(&data).map_err(|error| {
-            self.blame.malformed(&format!("a chunk of the answer can't be read: {error}"))
-        })?;
-        self.chunk(chunk, &data, out)?;
+        read_event::<Chunk<'_>, _>(&event, self.blame, |chunk, data| self.chunk(chunk, data, out))?;
         Ok(Flow::More)
     }
 

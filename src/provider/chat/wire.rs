@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::event::Usage;
 use crate::provider::json::{Few, Text};
+use crate::provider::stream::Wire;
 
 /// One event's data.
 #[derive(Debug, Default, Deserialize)]
@@ -20,6 +21,12 @@ pub(super) struct Chunk<'a> {
     /// `error` in vLLM's own form.
     #[serde(borrow)]
     pub(super) object: Option<Text<'a>>,
+}
+
+impl Wire for Chunk<'_> {
+    type Event<'e> = Chunk<'e>;
+
+    const NAME: &'static str = "a chunk";
 }
 
 #[derive(Debug, Default, Deserialize)]

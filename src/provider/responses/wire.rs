@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::event::Usage;
 use crate::provider::json::{Few, Text};
+use crate::provider::stream::Wire;
 
 /// One event's data, whichever it is.
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +36,12 @@ pub(super) struct StreamEvent<'a> {
     pub(super) response: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) error: Option<&'a RawValue>,
+}
+
+impl Wire for StreamEvent<'_> {
+    type Event<'e> = StreamEvent<'e>;
+
+    const NAME: &'static str = "an event";
 }
 
 /// An item of the output.

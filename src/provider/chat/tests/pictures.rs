@@ -1,26 +1,7 @@
 //! Pictures on the chat wire.
 
-use bytes::Bytes;
-
 use super::*;
-use crate::event::Attachment;
-
-fn block(id: &str) -> Block {
-    let attachment = Attachment {
-        attachment_id: id.to_owned(),
-        media_type: "image/png".to_owned(),
-        bytes: 3,
-        width: 2,
-        height: 1,
-        name: None,
-    };
-    Block::Image { attachment }
-}
-
-fn with(request: &mut ModelRequest, id: &str) {
-    let Block::Image { attachment } = block(id) else { unreachable!("it is one") };
-    request.images.add(&attachment, Bytes::from_static(b"\0\x01\xFF"));
-}
+use crate::provider::test_picture::{block, with};
 
 fn messages(request: &ModelRequest) -> String {
     let body: serde_json::Value = serde_json::from_slice(&request::body(request, "p").unwrap()).unwrap();
