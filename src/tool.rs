@@ -114,7 +114,9 @@ pub trait Tool: Send + Sync {
 /// The tools of the daemon. Cheap to clone.
 #[derive(Clone)]
 pub struct Tools {
-    built_in: Arc<[Arc<dyn Tool>]>,
+    /// The built-in ones, as they are offered where there are no others: to a session, and to a subagent's.
+    built_in: Offer,
+    built_in_delegated: Offer,
     children: Children,
     /// Others' tools, where there are any.
     servers: Option<Servers>,
@@ -181,8 +183,10 @@ impl Tools {
         if config.tools.web_fetch {
             built_in.push(Arc::new(web_fetch::WebFetch::new(config)));
         }
+        let delegated = built_in.iter().filter(|tool| tool.effect() != Effect::Delegates).cloned();
         Self {
-            built_in: built_in.into(),
+            built_in_delegated: Offer::of(delegated.collect()),
+            built_in: Offer::of(built_in),
             children,
             spool,
             servers: None,
@@ -269,7 +273,7 @@ impl ToolOutput {
 impl Tools {
     /// The built-in tool of a name.
     fn get(&self, name: &str) -> Option<Arc<dyn Tool>> {
-        self.built_in.iter().find(|tool| tool.spec().name == name).cloned()
+        self.built_in.get(name)
     }
 }
 

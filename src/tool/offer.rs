@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Effect, Failed, Tool, ToolOutput, Tools, clip, mcp};
+use super::{Failed, Tool, ToolOutput, Tools, clip, mcp};
 use crate::event::ToolSpec;
 
 /// For whom an offer is.
@@ -25,20 +25,24 @@ pub struct Offer {
 impl Tools {
     /// The tools for a step.
     pub async fn offer(&self, place: &Place<'_>) -> Offer {
-        let offered =
-            self.built_in.iter().filter(|tool| !(place.delegated && tool.effect() == Effect::Delegates));
-        let mut tools: Vec<Arc<dyn Tool>> = offered.cloned().collect();
-        if let Some(servers) = &self.servers {
-            let room = self.max.saturating_sub(tools.len());
-            tools.extend(mcp::tools(&servers.offer(place.cwd).await, room, self.image_bytes));
+        let built_in = if place.delegated { &self.built_in_delegated } else { &self.built_in };
+        let Some(servers) = &self.servers else { return built_in.clone() };
+        let room = self.max.saturating_sub(built_in.tools.len());
+        let more = mcp::tools(&servers.offer(place.cwd).await, room, self.image_bytes);
+        if more.is_empty() {
+            return built_in.clone();
         }
-        let tools: Arc<[Arc<dyn Tool>]> = tools.into();
-        let specs = tools.iter().map(|tool| tool.spec().clone()).collect();
-        Offer { tools, specs }
+        Offer::of(built_in.tools.iter().cloned().chain(more).collect())
     }
 }
 
 impl Offer {
+    /// These tools, in this order.
+    pub(super) fn of(tools: Vec<Arc<dyn Tool>>) -> Self {
+        let specs = tools.iter().map(|tool| tool.spec().clone()).collect();
+        Self { tools: tools.into(), specs }
+    }
+
     /// No tools.
     pub fn none() -> Self {
         Self { tools: Arc::new([]), specs: Arc::new([]) }
@@ -67,6 +71,7 @@ impl Offer {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::tool::Effect;
 
     async fn offer() -> Offer {
         Tools::new(&Config::default()).offer(&Place { cwd: Path::new("/"), delegated: false }).await
