@@ -231,6 +231,18 @@ impl Outbound {
         self.0.progress_ms.store(now_ms, Ordering::Relaxed);
     }
 
+    /// Room that is free now, for events and in reserve.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> (usize, usize) {
+        (self.0.room.available_permits(), self.0.reserve.available_permits())
+    }
+
+    /// All of it.
+    #[cfg(test)]
+    pub(super) fn whole(&self) -> (usize, usize) {
+        (self.0.room_bytes as usize, RESERVE_BYTES as usize)
+    }
+
     /// The queue is whole between any two statements that could panic.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)

@@ -2,6 +2,7 @@
 
 mod ending;
 mod following;
+mod model;
 mod requests;
 
 use std::sync::Arc;

@@ -22,6 +22,8 @@ pub(crate) struct House {
     _config: watch::Sender<Arc<Config>>,
     pub(crate) phase: watch::Sender<Phase>,
     pub(crate) dir: tempfile::TempDir,
+    /// Where its sessions are.
+    pub(crate) store: MemoryStore,
 }
 
 impl House {
@@ -39,8 +41,9 @@ impl House {
         let providers = Providers::from_config(&config, &Environment::default(), None, Profile::Standard);
         let (config, in_force) = watch::channel(Arc::new(config));
         let (phase, phase_now) = watch::channel(Phase::Serving);
+        let store = MemoryStore::default();
         let runtime = Runtime::new(Parts {
-            store: Arc::new(MemoryStore::default()),
+            store: Arc::new(store.clone()),
             config: in_force.clone(),
             framing,
             scope: Scope::new(),
@@ -48,6 +51,6 @@ impl House {
             spool: None,
         });
         let shared = Arc::new(Shared::new(runtime, in_force, phase_now, Place::default()));
-        Self { shared, _config: config, phase, dir }
+        Self { shared, _config: config, phase, dir, store }
     }
 }
