@@ -230,6 +230,9 @@ table! {
         in_flight_total: usize = 1024,
         /// What waits to be written on a connection, of which 64 KiB is kept for small replies.
         outbound_bytes: ByteSize = ByteSize(MIB),
+        /// What the kernel holds of a connection that is not sent yet; what is beyond it waits in `outbound_bytes`, where
+        /// it is counted.
+        socket_bytes: ByteSize = ByteSize(64 * KIB),
         /// Recent events that a session keeps in memory.
         feed_bytes: ByteSize = ByteSize(256 * KIB),
         /// Requests that wait for a session.

@@ -121,6 +121,11 @@ pub enum ListenError {
     },
 }
 
+/// What the kernel may hold of a connection that is not sent yet (`limits.socket_bytes`).
+fn unsent_bytes(config: &Config) -> u32 {
+    u32::try_from(config.limits.socket_bytes.0).unwrap_or(u32::MAX)
+}
+
 impl ListenError {
     /// The exit code that tells it (sysexits): 69 cannot bind, 75 already running, 78 configuration.
     pub fn exit_code(&self) -> u8 {
@@ -145,7 +150,7 @@ impl Listener {
     /// Why not, with the next step.
     pub fn bind(listen: &Listen, config: &Config) -> Result<Self, ListenError> {
         match (&listen.unix, &listen.tcp) {
-            (Some(path), None) => Ok(Self(Socket::Unix(unix::UnixSocket::bind(path)?))),
+            (Some(path), None) => Ok(Self(Socket::Unix(unix::UnixSocket::bind(path, unsent_bytes(config))?))),
             (None, Some(address)) => Ok(Self(Socket::Tcp(tcp::TcpSocket::bind(address, config)?))),
             (None, None) | (Some(_), Some(_)) => Err(ListenError::NoAddress),
         }

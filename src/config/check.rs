@@ -18,6 +18,9 @@ const COUNT_MAX: usize = 1 << 20;
 /// Smallest line that a request of any method fits in.
 const LINE_MIN: ByteSize = ByteSize(4 << 10);
 
+/// The kernel takes no smaller buffer than about this.
+const SOCKET_MIN: ByteSize = ByteSize(4 << 10);
+
 /// A key and why its value can't be used.
 pub(super) struct Refusal {
     pub(super) key: String,
@@ -152,6 +155,7 @@ fn limits(limits: &Limits) -> Checked {
         return refuse("limits.outbound_bytes", reason);
     }
     at_least("limits.line_bytes", limits.line_bytes, LINE_MIN)?;
+    at_least("limits.socket_bytes", limits.socket_bytes, SOCKET_MIN)?;
     at_least("limits.event_bytes", limits.event_bytes, LINE_MIN)?;
     at_least("limits.request_image_bytes", limits.request_image_bytes, limits.image_bytes)?;
     at_least("limits.message_bytes", limits.message_bytes, limits.event_bytes)
@@ -194,6 +198,7 @@ fn sizes(config: &Config) -> Checked {
     let sizes = [
         ("limits.line_bytes", limits.line_bytes),
         ("limits.outbound_bytes", limits.outbound_bytes),
+        ("limits.socket_bytes", limits.socket_bytes),
         ("limits.feed_bytes", limits.feed_bytes),
         ("limits.preauth_bytes", limits.preauth_bytes),
         ("limits.event_bytes", limits.event_bytes),

@@ -22,6 +22,7 @@ pub(super) struct TcpSocket {
     listener: TcpListener,
     address: SocketAddr,
     user_timeout: Duration,
+    unsent_bytes: u32,
 }
 
 impl TcpSocket {
@@ -37,7 +38,8 @@ impl TcpSocket {
             .and_then(|listener| {
                 let address = listener.local_addr()?;
                 // Twice: our own cut by progress comes first, and says why.
-                Ok(Self { listener, address, user_timeout: config.limits.write_progress * 2 })
+                let user_timeout = config.limits.write_progress * 2;
+                Ok(Self { listener, address, user_timeout, unsent_bytes: super::unsent_bytes(config) })
             })
             .map_err(|source| ListenError::Bind { address: format!("tcp:{address}"), source })
     }
@@ -49,7 +51,7 @@ impl TcpSocket {
     pub(super) async fn accept(&self) -> io::Result<(Io, PeerInfo)> {
         loop {
             let (stream, address) = self.listener.accept().await?;
-            match set_options(&stream, self.user_timeout) {
+            match set_options(&stream, self.user_timeout, self.unsent_bytes) {
                 Ok(()) => return Ok((Io::Tcp(stream), PeerInfo::new(PeerKind::Tcp { address }))),
                 Err(error) => tracing::debug!(%error, peer = %address, "connection ended before it began"),
             }
@@ -75,7 +77,9 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-fn set_options(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
+/// `SO_SNDBUF` stays with the kernel, which fits it to the way: on a long one much is sent and not acknowledged yet. What
+/// is *not sent* is what a slow reader leaves behind, and that is bounded (tcp(7), `TCP_NOTSENT_LOWAT`).
+fn set_options(stream: &TcpStream, user_timeout: Duration, unsent_bytes: u32) -> io::Result<()> {
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
@@ -83,6 +87,7 @@ fn set_options(stream: &TcpStream, user_timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(user_timeout))?;
+    socket.set_tcp_notsent_lowat(unsent_bytes)?;
     socket.set_tcp_nodelay(true)
 }
 
@@ -154,6 +159,7 @@ mod tests {
         assert_eq!(options.tcp_keepalive_interval().unwrap(), Duration::from_secs(15));
         assert_eq!(options.tcp_keepalive_retries().unwrap(), 4);
         assert_eq!(options.tcp_user_timeout().unwrap(), Some(Duration::from_mins(1)));
+        assert_eq!(options.tcp_notsent_lowat().unwrap(), 64 * 1024);
         assert!(options.tcp_nodelay().unwrap());
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
-use socket2::{Domain, SockAddr, Type};
+use socket2::{Domain, SockAddr, SockRef, Type};
 use tokio::net::UnixListener;
 
 use super::{BACKLOG, Io, ListenError};
@@ -21,6 +21,7 @@ const PATH_BYTES_MAX: usize = 107;
 #[derive(Debug)]
 pub(super) struct UnixSocket {
     listener: UnixListener,
+    unsent_bytes: u32,
     place: Place,
     _lock: LockFile,
 }
@@ -34,7 +35,7 @@ struct Place {
 }
 
 impl UnixSocket {
-    pub(super) fn bind(path: &Path) -> Result<Self, ListenError> {
+    pub(super) fn bind(path: &Path, unsent_bytes: u32) -> Result<Self, ListenError> {
         let path = std::path::absolute(path).map_err(|source| failed(path, source))?;
         let length = path.as_os_str().as_bytes().len();
         if length > PATH_BYTES_MAX {
@@ -47,7 +48,7 @@ impl UnixSocket {
         let socket = bind_private(&path).map_err(|source| failed(&path, source))?;
         let place = Place::of(&path).map_err(|source| failed(&path, source))?;
         let listener = UnixListener::from_std(socket).map_err(|source| failed(&path, source))?;
-        Ok(Self { listener, place, _lock: lock })
+        Ok(Self { listener, unsent_bytes, place, _lock: lock })
     }
 
     pub(super) fn address(&self) -> String {
@@ -57,12 +58,15 @@ impl UnixSocket {
     pub(super) async fn accept(&self) -> io::Result<(Io, PeerInfo)> {
         loop {
             let (stream, _) = self.listener.accept().await?;
-            match stream.peer_cred() {
+            let bounded = SockRef::from(&stream).set_send_buffer_size(self.unsent_bytes as usize);
+            match bounded.and_then(|()| stream.peer_cred()) {
                 Ok(peer) => {
                     let kind = PeerKind::Unix { uid: peer.uid(), pid: peer.pid() };
                     return Ok((Io::Unix(stream), PeerInfo::new(kind)));
                 }
-                Err(error) => tracing::warn!(%error, "closed a connection whose user is unknown"),
+                Err(error) => {
+                    tracing::warn!(%error, "closed a connection that can't be bounded or whose user is unknown");
+                }
             }
         }
     }
@@ -183,15 +187,35 @@ mod tests {
     use super::*;
     use crate::process::lock::LockError;
 
+    const UNSENT: u32 = 64 * 1024;
+
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    /// A peer that stopped reading once had 200 KiB of the kernel's before its lag was seen.
+    #[tokio::test]
+    async fn the_kernel_holds_little_for_a_peer_that_does_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let socket = UnixSocket::bind(&path, UNSENT).unwrap();
+        let _client = UnixStream::connect(&path).unwrap();
+        let (io, _) = socket.accept().await.unwrap();
+        let Io::Unix(stream) = io else { panic!("expected Unix") };
+        // The kernel doubles what it was asked for, for its own needs.
+        assert_eq!(SockRef::from(&stream).send_buffer_size().unwrap(), 2 * UNSENT as usize);
+        let mut taken = 0;
+        while let Ok(bytes) = stream.try_write(&[0; 1024]) {
+            taken += bytes;
+        }
+        assert!(taken <= 2 * UNSENT as usize, "{taken}");
     }
 
     #[tokio::test]
     async fn a_socket_is_private_in_a_private_directory() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/dshd/dshd.sock");
-        let socket = UnixSocket::bind(&path).unwrap();
+        let socket = UnixSocket::bind(&path, UNSENT).unwrap();
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o700);
         assert_eq!(socket.address(), format!("unix:{}", path.display()));
@@ -211,8 +235,8 @@ mod tests {
     async fn a_second_owner_of_a_path_is_refused_and_the_first_stays_reachable() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let _first = UnixSocket::bind(&path).unwrap();
-        let error = UnixSocket::bind(&path).unwrap_err();
+        let _first = UnixSocket::bind(&path, UNSENT).unwrap();
+        let error = UnixSocket::bind(&path, UNSENT).unwrap_err();
         assert!(matches!(
             &error,
             ListenError::Locked { source: LockError::Held { pid: Some(pid), .. }, .. } if *pid == std::process::id()
@@ -226,7 +250,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let _socket = UnixSocket::bind(&path).unwrap();
+        let _socket = UnixSocket::bind(&path, UNSENT).unwrap();
         UnixStream::connect(&path).unwrap();
     }
 
@@ -240,7 +264,7 @@ mod tests {
         silent.listen(0).unwrap();
         let _waiting = UnixStream::connect(&path).unwrap();
         assert_eq!(try_connect(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        let error = UnixSocket::bind(&path).unwrap_err();
+        let error = UnixSocket::bind(&path, UNSENT).unwrap_err();
         assert!(matches!(error, ListenError::InUse { .. }), "{error}");
         assert!(path.exists());
     }
@@ -250,7 +274,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         fs::write(&path, "precious").unwrap();
-        let error = UnixSocket::bind(&path).unwrap_err();
+        let error = UnixSocket::bind(&path, UNSENT).unwrap_err();
         assert!(matches!(error, ListenError::NotASocket { .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
@@ -263,9 +287,9 @@ mod tests {
             directory.path().join("s".repeat(room))
         };
         let longest = of_length(PATH_BYTES_MAX);
-        let _socket = UnixSocket::bind(&longest).unwrap();
+        let _socket = UnixSocket::bind(&longest, UNSENT).unwrap();
         UnixStream::connect(&longest).unwrap();
-        let error = UnixSocket::bind(&of_length(PATH_BYTES_MAX + 1)).unwrap_err();
+        let error = UnixSocket::bind(&of_length(PATH_BYTES_MAX + 1), UNSENT).unwrap_err();
         assert!(matches!(error, ListenError::PathTooLong { length: 108, max: 107, .. }), "{error}");
         assert!(error.to_string().contains("XDG_RUNTIME_DIR"));
         assert_eq!(error.exit_code(), 78);
@@ -275,7 +299,7 @@ mod tests {
     async fn the_path_is_removed_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        drop(UnixSocket::bind(&path).unwrap());
+        drop(UnixSocket::bind(&path, UNSENT).unwrap());
         assert!(!path.exists());
     }
 
@@ -283,7 +307,7 @@ mod tests {
     async fn a_path_that_became_anothers_is_left_alone_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let socket = UnixSocket::bind(&path).unwrap();
+        let socket = UnixSocket::bind(&path, UNSENT).unwrap();
         fs::remove_file(&path).unwrap();
         let _other = std::os::unix::net::UnixListener::bind(&path).unwrap();
         drop(socket);
@@ -294,17 +318,17 @@ mod tests {
     async fn a_directory_that_everybody_may_write_to_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        let error = UnixSocket::bind(&directory.path().join("s")).unwrap_err();
+        let error = UnixSocket::bind(&directory.path().join("s"), UNSENT).unwrap_err();
         assert!(matches!(error, ListenError::DirectoryOpen { .. }), "{error}");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        UnixSocket::bind(&directory.path().join("s")).unwrap();
+        UnixSocket::bind(&directory.path().join("s"), UNSENT).unwrap();
     }
 
     #[tokio::test]
     async fn a_peer_is_known_by_its_user_and_process() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
-        let socket = UnixSocket::bind(&path).unwrap();
+        let socket = UnixSocket::bind(&path, UNSENT).unwrap();
         let _client = UnixStream::connect(&path).unwrap();
         let (_, peer) = socket.accept().await.unwrap();
         let pid = i32::try_from(std::process::id()).ok();
