@@ -40,6 +40,7 @@ mod prompts;
 mod repository;
 mod search;
 mod sessions;
+mod slow;
 mod stage;
 mod stdio;
 mod steer;

@@ -117,6 +117,14 @@ impl Peer {
         self.read_line().await
     }
 
+    /// The next line as it came; `None` at the end of the stream, whose last line may have been cut in its middle.
+    pub(crate) async fn whole_line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        let _ = within("a line", self.reader.read_until(b'\n', &mut line)).await;
+        line.pop_if(|last| *last == b'\n')?;
+        Some(String::from_utf8(line).unwrap())
+    }
+
     async fn read_line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         // A reset is an end as well.
