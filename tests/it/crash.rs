@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use self::client::{Client, Role};
 use self::notes::Notes;
-use crate::support::{Daemon, Home, assert_dense};
+use crate::support::{Daemon, Home, Random, assert_dense, number, seed};
 
 /// A turn takes a few milliseconds, so that kills fall into all of its parts.
 const SCRIPT: [&str; 3] = [
@@ -30,29 +30,6 @@ const LIVES: u64 = 8;
 
 /// The longest time until a kill.
 const LIFE_MS_MAX: u64 = 80;
-
-/// Numbers that look random and come from a seed (splitmix64).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Less than `end`.
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
-fn number(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
-}
 
 fn cycles() -> u64 {
     let by_itself = if std::env::var_os("DSHD_CI").is_some() { 250 } else { 24 };
@@ -81,7 +58,7 @@ async fn live_and_die(daemon: Daemon, cycle: u64, notes: &Notes, random: &mut Ra
         clients.spawn(async move {
             if let Some(mut client) = Client::connect(&socket, notes).await {
                 // An error is the daemon's end.
-                let _ = client.play(role, &work, &sessions, Random(seed)).await;
+                let _ = client.play(role, &work, &sessions, Random::new(seed)).await;
             }
         });
     }
@@ -130,10 +107,10 @@ fn check_effects(home: &Home, sessions: &[String]) {
 
 #[tokio::test]
 async fn nothing_that_was_seen_or_promised_is_lost_or_doubled_by_kill_9() {
-    let seed = number("DSHD_SEED").unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let seed = seed();
     let cycles = cycles();
     eprintln!("DSHD_SEED={seed} DSHD_CRASH_CYCLES={cycles}");
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let home = Home::new();
     home.scripted(&SCRIPT, "");
     let notes = Notes::default();

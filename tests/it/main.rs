@@ -41,6 +41,7 @@ mod repository;
 mod search;
 mod sessions;
 mod slow;
+mod soak;
 mod stage;
 mod stdio;
 mod steer;

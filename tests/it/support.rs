@@ -6,6 +6,7 @@ mod daemon;
 mod fake;
 mod home;
 mod peer;
+mod random;
 mod script;
 mod terminal;
 
@@ -16,6 +17,7 @@ pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fake::{Fake, hello_of};
 pub(crate) use self::home::{Home, Ran, finish};
 pub(crate) use self::peer::Peer;
+pub(crate) use self::random::{Random, number, seed};
 pub(crate) use self::script::{assert_dense, of_type};
 pub(crate) use self::terminal::Terminal;
 

@@ -11,9 +11,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::Random;
 use super::notes::Notes;
-use crate::support::within;
+use crate::support::{Random, within};
 
 /// What a client does.
 #[derive(Clone, Copy, Debug)]
