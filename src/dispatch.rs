@@ -66,6 +66,7 @@ fn serve(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) -> Res
         Method::Blob => with(params, |params| handler::blob::start(caller, &params)),
         Method::Wait => with(params, |params| handler::wait::start(caller, &params)),
         Method::Close => with(params, |params| handler::close::start(caller, &params)),
+        Method::Delete => with(params, |params| handler::delete::start(caller, &params)),
         Method::GetDirectory => with(params, |params| handler::directory::get(caller, &params)),
         Method::SetDirectory => with(params, |params| handler::directory::set(caller, params)),
         Method::Models => with(params, |_: Empty| Ok(handler::models::start(caller))),

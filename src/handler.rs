@@ -9,6 +9,7 @@ pub mod caller;
 pub mod cancel;
 pub mod close;
 pub mod create;
+pub mod delete;
 pub mod directory;
 pub mod drain;
 mod error;

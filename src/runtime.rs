@@ -3,6 +3,7 @@
 //! Requests are submitted in the caller's order and never wait; what waits is the [`Answer`].
 
 mod look;
+mod retain;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -163,6 +164,25 @@ impl Runtime {
             Ok(()) => answer,
             Err(_) => self.if_stored(id, || ()),
         }
+    }
+
+    /// Closes it and removes all that is stored of it; then the sessions of its subagents, too.
+    pub fn delete(&self, id: &SessionId) -> Answer<()> {
+        if self.shared.is_stopping() {
+            return Answer::ready(Err(SessionError::ShuttingDown { message_id: None }));
+        }
+        let deleted = self.submit(id, |answer| Command::Delete { idle_only: false, answer });
+        let (runtime, id) = (self.clone(), id.clone());
+        self.later(async move {
+            deleted.await?;
+            runtime.delete_children(&id).await;
+            Ok(())
+        })
+    }
+
+    /// Deletes a session only if it does not work right now. Says whether it did.
+    pub(crate) fn delete_idle(&self, id: &SessionId) -> Answer<bool> {
+        self.submit(id, |answer| Command::Delete { idle_only: true, answer })
     }
 
     /// Answers when the session and its descendants are idle.

@@ -1,4 +1,6 @@
-//! `dshd sessions`: lists sessions, closes them.
+//! `dshd sessions`: lists sessions, closes them, deletes them.
+
+mod remove;
 
 use clap::Args;
 use serde::Serialize;
@@ -16,7 +18,7 @@ use crate::store::Summary;
 #[command(after_long_help = "EXAMPLES:
   dshd sessions
   dshd sessions --running --json
-  dshd sessions close 3f9c")]
+  dshd sessions rm 3f9c a01b")]
 pub struct SessionsArgs {
     /// What to do; without it the sessions are listed
     #[command(subcommand)]
@@ -49,6 +51,15 @@ pub enum SessionsAction {
         /// The session
         #[arg(value_name = "ID")]
         id: String,
+    },
+    /// Delete sessions for good, and those of their subagents
+    Rm {
+        /// The sessions
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
     },
 }
 
@@ -99,8 +110,10 @@ pub(super) async fn run(args: SessionsArgs, globals: &Globals) -> Result<u8, Fai
         }
         Err(failure) => return Err(failure),
     };
-    if let Some(SessionsAction::Close { id }) = &args.action {
-        return close(&reached, id, globals).await;
+    match &args.action {
+        Some(SessionsAction::Close { id }) => return close(&reached, id, globals).await,
+        Some(SessionsAction::Rm { ids, yes }) => return remove::run(&reached, ids, *yes, globals).await,
+        None => {}
     }
     // The order that is asked for decides which ones are shown, so all are needed unless it is the daemon's own.
     let needed = if args.sort == SortBy::Updated && !args.all { args.count } else { usize::MAX };

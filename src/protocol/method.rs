@@ -78,6 +78,8 @@ methods! {
     Wait = "session/wait", observe, late, bounded;
     /// Disposes of an agent.
     Close = "session/close", control, late, lets_go;
+    /// Removes a session for good.
+    Delete = "session/delete", control, late, bounded;
     /// Tells the working directory.
     GetDirectory = "session/working-directory/get", control, late, bounded;
     /// Changes it.

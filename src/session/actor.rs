@@ -84,6 +84,8 @@ pub(super) struct Actor {
     waiters: Waiters,
     /// Set when the session leaves: why, and what its feed says then.
     leaving: Option<Leaving>,
+    /// It was asked to leave memory, and does when it is at rest.
+    unload_due: bool,
     /// Whether this actor still counts as opening.
     counted: bool,
 }
@@ -96,6 +98,8 @@ enum Leaving {
     Retire,
     /// Its subscribers are told.
     Close(CloseCause),
+    /// The same, and nothing of it stays.
+    Delete,
 }
 
 /// What woke the actor.
@@ -121,6 +125,7 @@ impl Actor {
             barriers: FuturesUnordered::new(),
             waiters: Waiters::default(),
             leaving: None,
+            unload_due: false,
             counted: true,
         }
     }
@@ -142,9 +147,17 @@ impl Actor {
                 self.shared.opening_done();
             }
             let at_rest = self.running.is_none() && self.barriers.is_empty();
+            if self.unload_due && (at_rest || self.running.is_some()) {
+                self.unload_due = false;
+                self.unload_if_at_rest().await;
+                if self.leaving.is_none() {
+                    self.mailbox.stays();
+                }
+            }
             let unopened = self.open.is_none() && self.mailbox.is_empty();
             if at_rest && (self.leaving.is_some() || unopened) {
                 self.end_work().await;
+                self.erase().await;
                 if self.leave() {
                     break;
                 }
@@ -171,8 +184,13 @@ impl Actor {
 
     /// Lets go of the log and leaves the registry; comes back as unopened when requests have arrived meanwhile.
     fn leave(&mut self) -> bool {
-        let keep_feed = !matches!(self.leaving, Some(Leaving::Close(_)));
-        if let Some(Leaving::Close(cause)) = self.leaving {
+        let cause = match self.leaving {
+            Some(Leaving::Close(cause)) => Some(cause),
+            Some(Leaving::Delete) => Some(CloseCause::Deleted),
+            Some(Leaving::Unload | Leaving::Retire) | None => None,
+        };
+        let keep_feed = cause.is_none();
+        if let Some(cause) = cause {
             let closed = SessionError::Closed(self.id.clone());
             self.waiters.refuse_all((cause != CloseCause::ShuttingDown).then_some(&closed));
             self.feed.end(cause);
@@ -184,6 +202,7 @@ impl Actor {
         }
         self.open = None;
         self.leaving = None;
+        self.mailbox.stays();
         let removed = self.shared.remove(&self.id, &self.mailbox, keep_feed);
         self.waiters.tell_closed();
         match removed {

@@ -59,6 +59,11 @@ pub(crate) enum Command {
         cause: CloseCause,
         answer: Answerer<()>,
     },
+    /// Close, and remove all that is stored; `idle_only`: not while it works, which is answered with no.
+    Delete {
+        idle_only: bool,
+        answer: Answerer<bool>,
+    },
     Wait {
         answer: Answerer<()>,
     },
@@ -98,6 +103,7 @@ impl Command {
             Self::Prompt { answers, .. } => answers.refuse(&error),
             Self::Create { answer, .. } | Self::Resume { answer } => drop(answer.send(Err(error))),
             Self::Cancel { answer, .. } => drop(answer.send(Err(error))),
+            Self::Delete { answer, .. } => drop(answer.send(Err(error))),
             Self::Close { answer, .. } | Self::Wait { answer } | Self::Retire { answer } => {
                 drop(answer.send(Err(error)));
             }
@@ -144,6 +150,8 @@ pub(super) struct Mailbox {
     ordinary_max: usize,
     /// The session must stay in memory although it is idle.
     held: AtomicBool,
+    /// The session was asked to leave memory and has not answered yet.
+    leaving: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +163,13 @@ struct Queue {
 impl Mailbox {
     /// An empty mailbox for at most `ordinary_max` ordinary requests.
     pub(super) fn new(ordinary_max: usize) -> Self {
-        Self { queue: Mutex::default(), arrived: Notify::new(), ordinary_max, held: AtomicBool::new(false) }
+        Self {
+            queue: Mutex::default(),
+            arrived: Notify::new(),
+            ordinary_max,
+            held: AtomicBool::new(false),
+            leaving: AtomicBool::new(false),
+        }
     }
 
     /// Adds a request at the end; refuses it when too many wait.
@@ -204,6 +218,22 @@ impl Mailbox {
     /// Says whether it must. Only the session's actor may call it.
     pub(super) fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Release);
+    }
+
+    /// Asks the session to leave memory. Called under the registry's lock.
+    pub(super) fn ask_to_leave(&self, session: &SessionId) {
+        self.leaving.store(true, Ordering::Release);
+        self.push(session, Command::Unload);
+    }
+
+    /// Whether the session was asked to leave memory and has not answered.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// The session does not leave: it is used. Only its actor may call it.
+    pub(super) fn stays(&self) {
+        self.leaving.store(false, Ordering::Release);
     }
 
     /// Whether nothing waits.

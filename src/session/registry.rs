@@ -136,7 +136,7 @@ impl Shared {
         }
         let config = self.config();
         let max = config.limits.loaded_sessions;
-        if live_count(&slots) >= max && !make_room(&slots) {
+        if !make_room(&slots, max) {
             drop(slots);
             return command.refuse(SessionError::TooManySessions { max });
         }
@@ -265,24 +265,30 @@ impl Shared {
     }
 }
 
-fn live_count(slots: &HashMap<SessionId, Slot>) -> usize {
-    slots.values().filter(|slot| matches!(slot, Slot::Live(_))).count()
-}
-
-/// Asks the idle session that was used least recently to leave memory. Says whether there was one.
-fn make_room(slots: &HashMap<SessionId, Slot>) -> bool {
-    let mut oldest: Option<(&SessionId, &Live)> = None;
-    for (id, slot) in slots {
-        if let Slot::Live(live) = slot
-            && live.feed.position().1 == Status::Idle
+/// Asks idle sessions to leave memory, the least recently used first, until there is room for one more when those that
+/// were asked have left. Says whether there will be.
+fn make_room(slots: &HashMap<SessionId, Slot>, max: usize) -> bool {
+    let live = || {
+        slots.iter().filter_map(|(id, slot)| match slot {
+            Slot::Live(live) => Some((id, live)),
+            Slot::Dormant(_) => None,
+        })
+    };
+    let staying = live().filter(|(_, live)| !live.mailbox.is_leaving()).count();
+    let excess = (staying + 1).saturating_sub(max);
+    if excess == 0 {
+        return true;
+    }
+    let is_idle = |live: &Live| {
+        live.feed.position().1 == Status::Idle
             && live.mailbox.is_empty()
             && !live.mailbox.is_held()
-            && oldest.is_none_or(|(_, other)| live.touched < other.touched)
-        {
-            oldest = Some((id, live));
-        }
+            && !live.mailbox.is_leaving()
+    };
+    let mut idle: Vec<_> = live().filter(|(_, live)| is_idle(live)).collect();
+    idle.sort_unstable_by_key(|(_, live)| live.touched);
+    for (id, live) in idle.iter().take(excess) {
+        live.mailbox.ask_to_leave(id);
     }
-    let Some((id, live)) = oldest else { return false };
-    live.mailbox.push(id, Command::Unload);
-    true
+    idle.len() >= excess
 }

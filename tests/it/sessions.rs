@@ -1,8 +1,12 @@
 //! Sessions outlive connections, closings and processes; their logs are whole, or said not to be.
 
 mod damage;
+mod delete;
 mod gone;
+mod listing;
 mod lives;
+mod memory;
+mod retain;
 mod sharing;
 
 use serde_json::{Value, json};

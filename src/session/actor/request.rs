@@ -30,6 +30,7 @@ impl Actor {
             }
             Command::Cancel { message_id, cause, answer } => self.cancel(message_id, cause, answer),
             Command::Close { cause, answer } => self.close(cause, answer).await,
+            Command::Delete { idle_only, answer } => self.delete(idle_only, answer),
             Command::Wait { answer } => self.wait_idle(answer).await,
             Command::Queue { answer } => drop(answer.send(self.queue().await)),
             Command::GetDirectory { new, answer } => {
@@ -42,7 +43,7 @@ impl Actor {
             }
             Command::Update { update, answer } => drop(answer.send(self.update(*update).await)),
             Command::Notice { events, text } => self.notice(events, text),
-            Command::Unload => self.unload_if_at_rest().await,
+            Command::Unload => self.unload_due = true,
             Command::Retire { answer } if self.running.is_some() => drop(answer.send(Ok(()))),
             Command::Retire { answer } => {
                 self.waiters.closes.push(answer);
@@ -267,6 +268,18 @@ impl Actor {
         }
         self.waiters.closes.push(answer);
         self.leaving = Some(Leaving::Close(cause));
+        self.cancel_turn(AbortCause::Disposed);
+    }
+
+    fn delete(&mut self, idle_only: bool, answer: Answerer<bool>) {
+        let works =
+            self.running.is_some() || self.open.as_ref().is_some_and(|open| !open.state.jobs.is_empty());
+        if idle_only && works {
+            let _ = answer.send(Ok(false));
+            return;
+        }
+        self.waiters.deletes.push(answer);
+        self.leaving = Some(Leaving::Delete);
         self.cancel_turn(AbortCause::Disposed);
     }
 

@@ -16,6 +16,7 @@ pub(super) struct Waiters {
     prompts: HashMap<MessageId, Vec<Answerer<Settled>>>,
     pub(super) cancels: Vec<Answerer<Cancelled>>,
     pub(super) closes: Vec<Answerer<()>>,
+    pub(super) deletes: Vec<Answerer<bool>>,
     pub(super) idle: Vec<Answerer<()>>,
 }
 
@@ -45,6 +46,16 @@ impl Waiters {
     pub(super) fn tell_closed(&mut self) {
         for answer in self.closes.drain(..) {
             let _ = answer.send(Ok(()));
+        }
+        for answer in self.deletes.drain(..) {
+            let _ = answer.send(Ok(true));
+        }
+    }
+
+    /// The session could not be deleted.
+    pub(super) fn refuse_deletes(&mut self, error: &SessionError) {
+        for answer in self.deletes.drain(..) {
+            let _ = answer.send(Err(error.clone()));
         }
     }
 

@@ -2,9 +2,10 @@
 //! the session in memory, and end with it.
 
 use super::log::Journal;
-use super::{Actor, Leaving, Open};
+use super::{Actor, Leaving, Open, session_error};
 use crate::event::{EventBody, JobRegistered, JobSettled, JobStatus};
 use crate::session::CloseCause;
+use crate::store::StoreError;
 use crate::turn::{FactEvent, now_ms};
 
 /// What of `shutdown.cancel_grace` they get to end by themselves; the rest is for killing them.
@@ -41,6 +42,7 @@ impl Actor {
     pub(super) async fn end_work(&mut self) {
         let cause = match self.leaving {
             Some(Leaving::Close(cause)) => Some(cause),
+            Some(Leaving::Delete) => Some(CloseCause::Deleted),
             Some(Leaving::Retire) => None,
             Some(Leaving::Unload) | None => return,
         };
@@ -51,6 +53,7 @@ impl Actor {
         };
         let why = match cause {
             Some(CloseCause::Closed) => "the session was closed",
+            Some(CloseCause::Deleted) => "the session was deleted",
             Some(CloseCause::ShuttingDown) => "the daemon stopped",
             Some(CloseCause::Disposed) => "the session was disposed of",
             Some(CloseCause::StorageFailed) => "storage failed",
@@ -69,11 +72,34 @@ impl Actor {
             tracing::warn!(session = %self.id, %error, "the ends of background jobs could not be logged");
         }
         // What it names in its answer can still be read when its parent is done with it.
-        if let (Some(_), Some(spool)) = (cause, self.shared.spool.clone()) {
-            let id = self.id.clone();
-            if let Err(error) = tokio::task::spawn_blocking(move || spool.forget(&id)).await {
-                tracing::error!(session = %self.id, %error, "the session's spool could not be removed");
-            }
+        if cause.is_some() {
+            self.forget_spool().await;
+        }
+    }
+
+    /// Removes all that is stored of a session that is deleted, while its lease is still held.
+    pub(super) async fn erase(&mut self) {
+        if self.leaving != Some(Leaving::Delete) {
+            return;
+        }
+        self.forget_spool().await;
+        let was_open = self.open.is_some();
+        let error = match self.shared.store.remove(&self.id).await {
+            Ok(()) => return,
+            // Nobody has prompted it yet.
+            Err(StoreError::NotFound) if was_open => return,
+            Err(error) => session_error(&self.id, error),
+        };
+        tracing::debug!(session = %self.id, %error, "a session could not be deleted");
+        self.waiters.refuse_deletes(&error);
+        self.leaving = was_open.then_some(Leaving::Close(CloseCause::Closed));
+    }
+
+    async fn forget_spool(&mut self) {
+        let Some(spool) = self.shared.spool.clone() else { return };
+        let id = self.id.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || spool.forget(&id)).await {
+            tracing::error!(session = %self.id, %error, "the session's spool could not be removed");
         }
     }
 }

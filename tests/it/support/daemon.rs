@@ -112,6 +112,13 @@ impl Daemon {
         peer
     }
 
+    /// The same, without the text as it is written.
+    pub(crate) async fn peer_without_deltas(&self) -> Peer {
+        let mut peer = self.connect().await;
+        peer.initialize(serde_json::json!({ "cwd": self.home.work(), "deltas": false })).await;
+        peer
+    }
+
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_raw(self.pid()).unwrap(), signal).unwrap();
