@@ -202,6 +202,17 @@ table! {
         /// An idle session leaves memory after this.
         #[serde(with = "duration")]
         idle_unload: Duration = Duration::from_mins(10),
+        /// What is kept.
+        retain: Retain = Retain::default(),
+    }
+
+    /// What is kept of sessions; beyond it whole sessions are deleted, longest idle first.
+    Retain {
+        /// Since the last change; 0: any.
+        #[serde(with = "duration")]
+        max_age: Duration = Duration::ZERO,
+        /// Logs and blobs of all; 0: any.
+        max_bytes: ByteSize = ByteSize(0),
     }
 
     /// Turns.
@@ -372,6 +383,8 @@ table! {
         format: LogFormat = LogFormat::Text,
         /// Daily files kept in `<data>/log`.
         files_kept: usize = 7,
+        /// One of them; what a day logs beyond it is not written.
+        file_bytes: ByteSize = ByteSize(64 * MIB),
     }
 
     /// Who may connect.

@@ -105,6 +105,7 @@ pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonEr
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
 
     let mut core = Core::start(loaded, Defaults::sockets(), tokens, addresses)?;
+    core.index_in_background();
     let watchdog = Watchdog::start(core.tasks.clone());
     let listening = Scope::new();
     let announcement = Announcement::of(&listeners);

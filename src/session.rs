@@ -153,6 +153,8 @@ pub struct QueueView {
 pub enum CloseCause {
     /// A client closed it.
     Closed,
+    /// It was deleted, with its log.
+    Deleted,
     /// The daemon stops.
     ShuttingDown,
     /// The connection that created it said `shutdown`.
@@ -166,6 +168,7 @@ impl CloseCause {
     pub fn as_text(self) -> &'static str {
         match self {
             Self::Closed => "closed",
+            Self::Deleted => "deleted",
             Self::ShuttingDown => "shutting_down",
             Self::Disposed => "disposed",
             Self::StorageFailed => "storage_failed",

@@ -102,6 +102,53 @@ pub struct Opened {
     pub cut_bytes: u64,
 }
 
+/// A session's place in the list: the newest first, then by id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// When the last event was written, in epoch milliseconds.
+    pub updated_at: std::cmp::Reverse<u64>,
+    /// The session.
+    pub id: SessionId,
+}
+
+/// Which part of the list is asked for.
+#[derive(Clone, Debug)]
+pub struct ListQuery {
+    /// What follows this place; none: from the newest.
+    pub after: Option<Place>,
+    /// Sessions at most.
+    pub limit: usize,
+    /// Only those that began in this directory.
+    pub cwd: Option<String>,
+}
+
+impl ListQuery {
+    /// All sessions.
+    pub const ALL: Self = Self { after: None, limit: usize::MAX, cwd: None };
+}
+
+/// A page of the list.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// The sessions.
+    pub sessions: Vec<Summary>,
+    /// Whether more follow.
+    pub more: bool,
+}
+
+/// How much a session takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Which.
+    pub id: SessionId,
+    /// The session that delegated to it.
+    pub parent: Option<SessionId>,
+    /// When the last event was written, in epoch milliseconds.
+    pub updated_at: u64,
+    /// Bytes of its log and its blobs.
+    pub bytes: u64,
+}
+
 /// A line of the list of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
@@ -198,8 +245,21 @@ pub trait SessionStore: Send + Sync + 'static {
     /// What the log begins with.
     fn header(&self, id: &SessionId) -> BoxFuture<'_, Result<Header, StoreError>>;
 
-    /// All sessions, newest `updated_at` first, without reading whole logs.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>>;
+    /// Removes a session: its log first, so that what a crash leaves of it is no session. It is gone for good, also after a
+    /// power cut, when this resolves. A log that is leased here is removed under that lease.
+    ///
+    /// # Errors
+    /// [`StoreError::NotFound`]; [`StoreError::Locked`] when another process has the lease; [`StoreError::Failed`].
+    fn remove(&self, id: &SessionId) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// A page of the sessions, newest `updated_at` first, without reading whole logs.
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Listing, StoreError>>;
+
+    /// The sessions that were made by a session for its subagents.
+    fn children(&self, parent: &SessionId) -> BoxFuture<'_, Result<Vec<SessionId>, StoreError>>;
+
+    /// How much each session takes, longest unchanged first.
+    fn sizes(&self) -> BoxFuture<'_, Result<Vec<Size>, StoreError>>;
 
     /// Keeps bytes that events of a session will name by their content. They are on stable storage when this resolves, so
     /// that no event outlives what it names. Needs no lease: the same bytes are the same blob, whoever keeps them.

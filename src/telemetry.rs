@@ -1,10 +1,11 @@
 //! Logs: stderr for people, daily files, never stdout. Owns the process's only tracing subscriber and its panic hook;
 //! started by `main`, followed by the daemon's reload.
 
+mod bounded;
 mod incident;
 mod stderr;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, DirEntry};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -15,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
+use self::bounded::Bounded;
 pub use self::incident::Incident;
 pub use self::stderr::{Stderr, say};
 
@@ -79,7 +81,7 @@ pub fn for_client(verbose: u8, environment: &Environment) -> Telemetry {
 pub fn for_daemon(loaded: &Loaded, verbose: u8) -> Result<Telemetry, TelemetryError> {
     incident::install_panic_hook();
     let log = &loaded.config.log;
-    let (files, guard) = daily_files(&loaded.paths.logs, log.files_kept)?;
+    let (files, guard) = daily_files(&loaded.paths.logs, log.files_kept, log.file_bytes.0)?;
     let file_lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(files);
     let stderr_lines = lines(log.format, Stderr::is_terminal());
     install(filter(&log.level, verbose)?, stderr_lines.and_then(file_lines));
@@ -129,7 +131,11 @@ where
     }
 }
 
-fn daily_files(dir: &Path, kept: usize) -> Result<(NonBlocking, WorkerGuard), TelemetryError> {
+fn daily_files(
+    dir: &Path,
+    kept: usize,
+    bytes_max: u64,
+) -> Result<(NonBlocking, WorkerGuard), TelemetryError> {
     let failed = |reason: String| TelemetryError::Directory { path: dir.to_path_buf(), reason };
     // Files get the umask's mode; that nobody else reads them is the directory's doing.
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(error.to_string()))?;
@@ -140,6 +146,15 @@ fn daily_files(dir: &Path, kept: usize) -> Result<(NonBlocking, WorkerGuard), Te
         .max_log_files(kept)
         .build(dir)
         .map_err(|error| failed(error.to_string()))?;
+    // The appender names its file by the day, and has just opened it.
+    let newest = std::fs::read_dir(dir)
+        .ok()
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok)
+        .max_by_key(DirEntry::file_name);
+    let bytes = newest.and_then(|newest| newest.metadata().ok()).map_or(0, |metadata| metadata.len());
+    let files = Bounded::new(files, bytes_max, bytes);
     let builder = NonBlockingBuilder::default().lossy(true).buffered_lines_limit(FILE_LINES_MAX);
     Ok(builder.thread_name("dshd-log").finish(files))
 }
@@ -181,7 +196,7 @@ mod tests {
     fn what_was_logged_is_in_todays_file_once_the_guard_is_gone() {
         let data = tempfile::tempdir().unwrap();
         let dir = data.path().join("log");
-        let (mut files, guard) = daily_files(&dir, 2).unwrap();
+        let (mut files, guard) = daily_files(&dir, 2, 1 << 20).unwrap();
         files.write_all(b"one line\n").unwrap();
         drop(guard);
         let written: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -196,7 +211,7 @@ mod tests {
         for day in 1..=5 {
             std::fs::write(data.path().join(format!("dshd.2020-01-0{day}.log")), "old").unwrap();
         }
-        let (_files, guard) = daily_files(data.path(), 2).unwrap();
+        let (_files, guard) = daily_files(data.path(), 2, 1 << 20).unwrap();
         drop(guard);
         let kept = std::fs::read_dir(data.path()).unwrap().count();
         assert!(kept <= 2, "{kept} files are kept");

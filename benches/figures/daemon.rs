@@ -20,16 +20,27 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// Starts it with `model` as its only provider and waits until it listens.
     pub(crate) fn start(base_url: &str) -> Self {
+        Self::prepared(base_url, |_data| {}, |_elapsed| {})
+    }
+
+    /// The same on a data directory that is filled before. `ready` is told how long it took until it listened.
+    pub(crate) fn prepared(
+        base_url: &str,
+        fill: impl FnOnce(&std::path::Path),
+        ready: impl FnOnce(Duration),
+    ) -> Self {
         let home = TempDir::new().unwrap();
         let (socket, cwd) = (home.path().join("s"), home.path().join("cwd"));
         std::fs::create_dir(&cwd).unwrap();
+        fill(&home.path().join("data"));
+        let began = Instant::now();
         let child = Self::command(home.path(), &socket, base_url).spawn().unwrap();
         let daemon = Self { child, home, socket, cwd };
-        let began = Instant::now();
         while UnixStream::connect(&daemon.socket).is_err() {
             assert!(began.elapsed() < Duration::from_secs(10), "the daemon does not listen");
             std::thread::sleep(Duration::from_micros(200));
         }
+        ready(began.elapsed());
         daemon
     }
 

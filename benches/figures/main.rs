@@ -20,6 +20,7 @@
 )]
 
 mod daemon;
+mod disk;
 mod history;
 mod machine;
 mod micro;
@@ -48,6 +49,7 @@ const FIGURES: &[Figure] = &[
     ("deltas_5000", turns::deltas),
     ("million_deltas", turns::million),
     ("sessions_100", turns::sessions),
+    ("sessions_on_disk", disk::sessions),
 ];
 
 fn main() {

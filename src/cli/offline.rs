@@ -4,7 +4,7 @@ use super::{Failure, exit, listing, tell};
 use crate::config::Loaded;
 use crate::event::SessionId;
 use crate::store::file::FileStore;
-use crate::store::{SessionStore, StoreError, Summary};
+use crate::store::{ListQuery, SessionStore, StoreError, Summary};
 
 /// Opens the store of the data directory and says that it is read without a daemon.
 ///
@@ -24,7 +24,8 @@ pub(super) fn store(no_daemon: Failure, loaded: &Loaded) -> Result<FileStore, Fa
 /// # Errors
 /// For the user.
 pub(super) async fn list(store: &FileStore) -> Result<Vec<Summary>, Failure> {
-    store.list().await.map_err(|error| failed(&error))
+    let listing = store.list(ListQuery::ALL).await.map_err(|error| failed(&error))?;
+    Ok(listing.sessions)
 }
 
 /// The session that a user means.

@@ -27,6 +27,7 @@ pub(super) struct Core {
     pub(super) config: watch::Sender<Arc<Config>>,
     /// Tells connections how far the process is.
     pub(super) phase: watch::Sender<Phase>,
+    store: FileStore,
     pub(super) runtime: Runtime,
     pub(super) shared: Arc<Shared>,
     pub(super) service: Service,
@@ -78,12 +79,17 @@ impl Core {
         tasks.spawn_blocking(move || swept.sweep());
         tasks.spawn(process::reap_orphans(tasks.aborting().clone()));
         let runtime = Runtime::new(Parts {
-            store: Arc::new(store),
+            store: Arc::new(store.clone()),
             config: config_in_force.clone(),
             framing: connection::framing(),
             scope: tasks.clone(),
             providers: Providers::of(&loaded),
             spool: Some(spool),
+        });
+        let retaining = runtime.clone().retain();
+        let ending = tasks.draining().clone();
+        tasks.spawn(async move {
+            ending.run_until_cancelled(retaining).await;
         });
         let place = place(&loaded, listeners);
         let shared = Arc::new(Shared::new(runtime.clone(), config_in_force.clone(), phase_now, place));
@@ -95,7 +101,14 @@ impl Core {
             input_ended: None,
         };
         let admission = Admission::new(config_in_force);
-        Ok(Self { loaded, config, phase, runtime, shared, service, admission, tasks, connections })
+        Ok(Self { loaded, config, phase, store, runtime, shared, service, admission, tasks, connections })
+    }
+}
+
+impl Core {
+    /// Looks at all stored sessions, so that the first list of them is quick.
+    pub(super) fn index_in_background(&self) {
+        self.store.index_in_background();
     }
 }
 

@@ -8,7 +8,7 @@ use super::{Listed, Runtime};
 use crate::event::{Seq, SessionId};
 use crate::session::feed::SharedFeed;
 use crate::session::{Answer, Command, Position, QueueFold, QueueView, SessionError, Status, session_error};
-use crate::store::{Blobs, Page, PageLimit, StoreError};
+use crate::store::{Blobs, ListQuery, Listing, Page, PageLimit, StoreError};
 
 impl Runtime {
     /// The feed of a session that is in memory, without waiting.
@@ -44,21 +44,22 @@ impl Runtime {
         })
     }
 
-    /// All sessions, newest first.
-    pub fn list(&self) -> Answer<Vec<Listed>> {
+    /// A page of the sessions that have a log, newest first, and whether more follow.
+    pub fn list(&self, query: ListQuery) -> Answer<(Vec<Listed>, bool)> {
         let runtime = self.clone();
         self.later(async move {
-            let stored = runtime.shared.store.list().await;
-            let stored = stored.map_err(|error| SessionError::StorageFailed(error.to_string()))?;
+            let listing = runtime.shared.store.list(query).await;
+            let Listing { sessions, more } =
+                listing.map_err(|error| SessionError::StorageFailed(error.to_string()))?;
             let loaded: HashMap<SessionId, SharedFeed> = runtime.loaded_by_id();
-            let listed = stored.into_iter().map(|mut summary| {
+            let listed = sessions.into_iter().map(|mut summary| {
                 let feed = loaded.get(&summary.header.id);
                 // A turn that runs has used more than the end of the last one says.
                 summary.totals = feed.and_then(|feed| feed.totals()).or(summary.totals);
                 let status = feed.map_or(Status::Idle, |feed| feed.position().1);
                 Listed { summary, status }
             });
-            Ok(listed.collect())
+            Ok((listed.collect(), more))
         })
     }
 
@@ -81,7 +82,23 @@ impl Runtime {
         })
     }
 
-    fn later<T: Send + 'static>(
+    /// Deletes the sessions of a deleted session's subagents. What can't be deleted stays, and is listed.
+    pub(super) async fn delete_children(&self, parent: &SessionId) {
+        let children = match self.shared.store.children(parent).await {
+            Ok(children) => children,
+            Err(error) => return tracing::warn!(%parent, %error, "sessions of subagents may be left"),
+        };
+        for child in children {
+            let deleted = self.submit(&child, |answer| Command::Delete { idle_only: false, answer }).await;
+            if let Err(error) = deleted
+                && !matches!(error, SessionError::NotFound(_))
+            {
+                tracing::warn!(%parent, %child, %error, "the session of a subagent is left");
+            }
+        }
+    }
+
+    pub(super) fn later<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, SessionError>> + Send + 'static,
     ) -> Answer<T> {

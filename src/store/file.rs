@@ -6,9 +6,10 @@
 
 mod blobs;
 mod disk;
-mod list;
+mod index;
 mod log;
 mod maps;
+mod remove;
 mod scan;
 mod sync;
 #[cfg(test)]
@@ -21,19 +22,18 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use self::disk::Disk;
-use self::list::Summaries;
+use self::index::{Index, entry};
 use self::log::{FileLog, Lease, SharedMap};
 use self::maps::Maps;
 use self::scan::{Lines, READ_BYTES};
 use self::sync::{Syncable, Syncer};
 use super::record::{self, Record};
 use super::{
-    BlobId, Extent, Header, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine,
-    Summary,
+    BlobId, Extent, Header, ListQuery, Listing, Opened, Page, PageLimit, SessionLog, SessionStore, Size,
+    StoreError, StoredLine,
 };
 use crate::event::{Seq, SessionEvent, SessionId};
 
@@ -56,7 +56,7 @@ struct Inner {
     roots: Vec<PathBuf>,
     syncer: Arc<Syncer>,
     maps: Maps,
-    summaries: Summaries,
+    index: Arc<Index>,
     readers: Arc<Semaphore>,
 }
 
@@ -75,14 +75,19 @@ impl FileStore {
         let roots = sessions.ancestors().take(there + 2).map(Path::to_path_buf).collect();
         log::make_private(&sessions).map_err(|error| failed(&sessions, &error))?;
         let inner = Inner {
+            index: Arc::new(Index::new(sessions.clone())),
             sessions,
             roots,
             syncer: Syncer::new(disk),
             maps: Maps::default(),
-            summaries: Summaries::default(),
             readers: Arc::new(Semaphore::new(READERS_MAX)),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Looks at all sessions on a thread of its own, so that the first list need not.
+    pub fn index_in_background(&self) {
+        self.inner.index.work();
     }
 
     /// Runs work that reads the disk: at most eight at once, never on the runtime's own threads.
@@ -144,9 +149,30 @@ impl SessionStore for FileStore {
         })
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>> {
+    fn remove(&self, id: &SessionId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let id = id.clone();
+        self.reading(move |inner| inner.remove(&id))
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Listing, StoreError>> {
+        self.reading(move |inner| {
+            let listing = inner.index.list(&query, |id| inner.maps.leased(id).is_some());
+            listing.map_err(|error| failed(&inner.sessions, &error))
+        })
+    }
+
+    fn children(&self, parent: &SessionId) -> BoxFuture<'_, Result<Vec<SessionId>, StoreError>> {
+        let parent = parent.clone();
+        self.reading(move |inner| {
+            let all = inner.all()?.into_iter();
+            Ok(all.filter(|(_, of, _)| of.as_ref() == Some(&parent)).map(|(id, ..)| id).collect())
+        })
+    }
+
+    fn sizes(&self) -> BoxFuture<'_, Result<Vec<Size>, StoreError>> {
         self.reading(|inner| {
-            inner.summaries.list(&inner.sessions).map_err(|error| failed(&inner.sessions, &error))
+            let size = |(id, parent, updated_at)| Size { bytes: inner.bytes(&id), id, parent, updated_at };
+            Ok(inner.all()?.into_iter().map(size).collect())
         })
     }
 
@@ -178,13 +204,14 @@ impl SessionStore for FileStore {
 
 impl Inner {
     fn directory(&self, id: &SessionId) -> PathBuf {
-        let digest = Sha256::digest(id.as_str().as_bytes());
-        let name = digest.iter().fold(String::with_capacity(64), |mut name, byte| {
-            use std::fmt::Write as _;
-            let _ = write!(name, "{byte:02x}");
-            name
-        });
+        let name = entry::hex(&entry::digest(id));
         self.sessions.join(&name[..2]).join(&name)
+    }
+
+    /// Every session with its parent and the time of its last event, oldest first.
+    fn all(&self) -> Result<Vec<(SessionId, Option<SessionId>, u64)>, StoreError> {
+        let all = self.index.all(|id| self.maps.leased(id).is_some());
+        all.map_err(|error| failed(&self.sessions, &error))
     }
 
     /// A store that has failed only reads.
@@ -198,8 +225,13 @@ impl Inner {
         let path = directory.join("log.jsonl");
         let fail = |error: io::Error| failed(&path, &error);
         let above = directory.parent().unwrap_or(&self.sessions);
-        log::make_private(above).and_then(|()| log::make_private(&directory)).map_err(fail)?;
-        let lease = Lease::take(&directory)?;
+        let make = || log::make_private(above).and_then(|()| log::make_private(&directory)).map_err(fail);
+        make()?;
+        let lease = match Lease::take(&directory) {
+            // A session of this id was removed at this moment.
+            Err(StoreError::NotFound) => make().and_then(|()| Lease::take(&directory))?,
+            lease => lease?,
+        };
         let file = log::open_private(&path, true).map_err(fail)?;
         if scan::read_header(&file, &path.display().to_string())?.is_some() {
             return Err(StoreError::Exists);
@@ -217,8 +249,9 @@ impl Inner {
         self.refuse_failed()?;
         let directory = self.directory(id);
         let path = directory.join("log.jsonl");
-        let file = not_found(&path, log::open_private(&path, false))?;
+        not_found(&path, std::fs::metadata(&path))?;
         let lease = Lease::take(&directory)?;
+        let file = not_found(&path, log::open_private(&path, false))?;
         let fresh = self.directories(&directory).map_err(|error| failed(&path, &error))?;
         let name = path.display().to_string();
         let (header, start) = scan::read_header(&file, &name)?.ok_or(StoreError::NotFound)?;
@@ -257,6 +290,7 @@ impl Inner {
         let syncable = Arc::new(Syncable::new(file, events, fresh));
         let lease = Arc::new(lease);
         let map = self.maps.lease(id, map, &lease, &syncable);
+        self.index.touch(id);
         FileLog::new(self.syncer.clone(), syncable, map, lease, path)
     }
 
@@ -340,7 +374,7 @@ fn open_log(path: &Path) -> Result<File, StoreError> {
     not_found(path, File::open(path))
 }
 
-fn not_found(path: &Path, opened: io::Result<File>) -> Result<File, StoreError> {
+fn not_found<T>(path: &Path, opened: io::Result<T>) -> Result<T, StoreError> {
     match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(StoreError::NotFound),
         opened => opened.map_err(|error| failed(path, &error)),

@@ -1,5 +1,6 @@
 //! Logs in memory, for tests and for embedders that keep nothing. The same rules as on disk: one writer a session.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::{
-    BlobId, Extent, Header, Line, Opened, Page, PageLimit, SessionLog, SessionStore, StoreError, StoredLine,
-    Summary,
+    BlobId, Extent, Header, Line, ListQuery, Listing, Opened, Page, PageLimit, Place, SessionLog,
+    SessionStore, Size, StoreError, StoredLine, Summary,
 };
 use crate::event::{Seq, SessionEvent, SessionId, Totals};
 
@@ -51,6 +52,12 @@ impl Log {
             return Err(StoreError::Locked { pid: std::process::id() });
         }
         Ok(Box::new(MemoryLog(self.clone())))
+    }
+
+    fn bytes(&self) -> u64 {
+        let lines: usize = self.written().lines.iter().map(Bytes::len).sum();
+        let blobs: usize = self.blobs().values().map(Bytes::len).sum();
+        (lines + blobs) as u64
     }
 
     fn blobs(&self) -> MutexGuard<'_, HashMap<BlobId, Bytes>> {
@@ -101,6 +108,23 @@ impl SessionLog for MemoryLog {
 impl MemoryStore {
     fn find(&self, id: &SessionId) -> Result<Arc<Log>, StoreError> {
         self.lock().get(id).cloned().ok_or(StoreError::NotFound)
+    }
+
+    /// All sessions in the order of the list.
+    fn summaries(&self) -> Vec<Summary> {
+        let summary = |log: &Arc<Log>| {
+            let written = log.written();
+            Summary {
+                header: log.header.clone(),
+                title: written.title.clone(),
+                updated_at: written.updated_at.max(log.header.created_at),
+                last: written.extent.last,
+                totals: written.totals,
+            }
+        };
+        let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();
+        listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
+        listed
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Log>>> {
@@ -182,20 +206,36 @@ impl SessionStore for MemoryStore {
         Box::pin(std::future::ready(header))
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Summary>, StoreError>> {
-        let summary = |log: &Arc<Log>| {
-            let written = log.written();
-            Summary {
-                header: log.header.clone(),
-                title: written.title.clone(),
-                updated_at: written.updated_at.max(log.header.created_at),
-                last: written.extent.last,
-                totals: written.totals,
-            }
+    fn remove(&self, id: &SessionId) -> BoxFuture<'_, Result<(), StoreError>> {
+        let removed = self.lock().remove(id).map(drop).ok_or(StoreError::NotFound);
+        Box::pin(std::future::ready(removed))
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<Listing, StoreError>> {
+        let mut sessions: Vec<Summary> = self.summaries();
+        sessions.retain(|one| query.cwd.as_ref().is_none_or(|cwd| one.header.cwd == *cwd));
+        let place = |one: &Summary| Place { updated_at: Reverse(one.updated_at), id: one.header.id.clone() };
+        sessions.retain(|one| query.after.as_ref().is_none_or(|after| place(one) > *after));
+        let more = sessions.len() > query.limit;
+        sessions.truncate(query.limit);
+        Box::pin(std::future::ready(Ok(Listing { sessions, more })))
+    }
+
+    fn children(&self, parent: &SessionId) -> BoxFuture<'_, Result<Vec<SessionId>, StoreError>> {
+        let all = self.summaries().into_iter().map(|one| one.header);
+        let children =
+            all.filter(|header| header.parent_session.as_ref() == Some(parent)).map(|header| header.id);
+        Box::pin(std::future::ready(Ok(children.collect())))
+    }
+
+    fn sizes(&self) -> BoxFuture<'_, Result<Vec<Size>, StoreError>> {
+        let size = |one: Summary| {
+            let Header { id, parent_session: parent, .. } = one.header;
+            let bytes = self.find(&id).map_or(0, |log| log.bytes());
+            Size { id, parent, updated_at: one.updated_at, bytes }
         };
-        let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();
-        listed.sort_by(|a, b| b.updated_at.cmp(&a.updated_at).then_with(|| a.header.id.cmp(&b.header.id)));
-        Box::pin(std::future::ready(Ok(listed)))
+        let sizes = self.summaries().into_iter().rev().map(size).collect();
+        Box::pin(std::future::ready(Ok(sizes)))
     }
 
     fn put_blob(&self, id: &SessionId, blob: BlobId, bytes: Bytes) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -209,7 +209,7 @@ async fn the_list_is_newest_first_and_knows_titles() {
         }
         logs[1].append(&lines(0..9)).unwrap();
         logs[2].append(&[title_line(0, "old"), title_line(1, "new")]).unwrap();
-        let listed = store.list().await.unwrap();
+        let listed = store.list(ListQuery::ALL).await.unwrap().sessions;
         let brief: Vec<_> = listed
             .iter()
             .map(|one| (one.header.id.as_str(), one.title.as_deref(), one.last, one.updated_at))
@@ -218,7 +218,63 @@ async fn the_list_is_newest_first_and_knows_titles() {
             [("b", None, Some(Seq(8)), 1008), ("c", Some("new"), Some(Seq(1)), 1001), ("a", None, None, 5)];
         assert_eq!(brief, expected, "{name}");
         logs[0].append(&[event_line(0, 9999, EventBody::TurnStart(TurnStart { turn: 1 }))]).unwrap();
-        assert_eq!(store.list().await.unwrap()[0].header.id, id("a"), "{name}");
+        assert_eq!(store.list(ListQuery::ALL).await.unwrap().sessions[0].header.id, id("a"), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_the_list_follows_a_place_and_says_whether_more_follow() {
+    for (name, store, _home) in stores() {
+        let mut logs = Vec::new();
+        for at in 0..5_u64 {
+            let id = format!("s{at}");
+            let cwd = if at % 2 == 0 { "/even" } else { "/odd" };
+            let mut log = store.create(Header { cwd: cwd.to_owned(), ..header(&id) }).await.unwrap();
+            log.append(&[opened_line(0, 77 + at)]).unwrap();
+            log.append(&[event_line(1, 5000 + at, EventBody::TurnStart(TurnStart { turn: 1 }))]).unwrap();
+            logs.push(log);
+        }
+        let page = async |after: Option<Place>, limit, cwd: Option<&str>| {
+            let query = ListQuery { after, limit, cwd: cwd.map(str::to_owned) };
+            let page = store.list(query).await.unwrap();
+            let ids: Vec<String> = page.sessions.iter().map(|one| one.header.id.to_string()).collect();
+            (ids, page.more)
+        };
+        let after =
+            |at: u64| Some(Place { updated_at: std::cmp::Reverse(5000 + at), id: id(&format!("s{at}")) });
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        assert_eq!(page(None, 2, None).await, (ids(&["s4", "s3"]), true), "{name}");
+        assert_eq!(page(after(3), 3, None).await, (ids(&["s2", "s1", "s0"]), false), "{name}");
+        assert_eq!(page(None, 2, Some("/odd")).await, (ids(&["s3", "s1"]), false), "{name}");
+        assert_eq!(page(after(4), 1, Some("/even")).await, (ids(&["s2"]), true), "{name}");
+        assert_eq!(page(None, 9, Some("/none")).await, (ids(&[]), false), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_removed_is_gone_with_its_blobs_and_its_name_is_free() {
+    for (name, store, _home) in stores() {
+        let child = Header { parent_session: Some(id("s")), ..header("child") };
+        let mut log = store.create(header("s")).await.unwrap();
+        log.append(&lines(0..3)).unwrap();
+        drop(store.create(child).await.unwrap());
+        let blob = BlobId::of(b"picture");
+        store.put_blob(&id("s"), blob, Bytes::from_static(b"picture")).await.unwrap();
+        let sizes = store.sizes().await.unwrap();
+        let size = sizes.iter().find(|size| size.id == id("s")).unwrap();
+        assert!(size.bytes > 100 && sizes.len() == 2, "{name}: {sizes:?}");
+        // Under the lease that its writer holds.
+        store.remove(&id("s")).await.unwrap();
+        drop(log);
+        assert!(matches!(store.extent(&id("s")).await, Err(StoreError::NotFound)), "{name}");
+        assert!(matches!(store.blob(&id("s"), blob).await, Err(StoreError::NotFound)), "{name}");
+        assert!(matches!(store.remove(&id("s")).await, Err(StoreError::NotFound)), "{name}");
+        assert_eq!(store.children(&id("s")).await.unwrap(), [id("child")], "{name}");
+        assert_eq!(store.list(ListQuery::ALL).await.unwrap().sessions.len(), 1, "{name}");
+        let mut again = store.create(header("s")).await.unwrap();
+        again.append(&lines(0..1)).unwrap();
+        assert_eq!(store.extent(&id("s")).await.unwrap().last, Some(Seq(0)), "{name}");
+        store.flush().await.unwrap();
     }
 }
 

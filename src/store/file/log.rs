@@ -2,7 +2,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,14 +30,25 @@ impl Drop for Lease {
 }
 
 impl Lease {
-    /// Takes the lease, or says who has it.
+    /// Takes the lease, or says who has it. [`StoreError::NotFound`]: there is no such directory.
     pub(super) fn take(directory: &Path) -> Result<Self, StoreError> {
-        let failed = |error: io::Error| StoreError::Failed(format!("{}: {error}", directory.display()));
-        let mut file = open_private(&directory.join("lock"), true).map_err(failed)?;
+        let failed = |error: io::Error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return StoreError::NotFound;
+            }
+            StoreError::Failed(format!("{}: {error}", directory.display()))
+        };
+        let path = directory.join("lock");
+        let mut file = open_private(&path, true).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { pid: holder(&mut file) }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        let (ours, named) = (file.metadata().map_err(failed)?, std::fs::metadata(&path).map_err(failed)?);
+        if (ours.dev(), ours.ino()) != (named.dev(), named.ino()) {
+            // The session was removed between our opening and our locking, and is being made anew.
+            return Err(StoreError::Locked { pid: 0 });
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
         write!(file, "{}", std::process::id()).map_err(failed)?;
@@ -183,5 +194,11 @@ mod tests {
         drop(lease);
         assert!(Lease::take(home.path()).is_ok());
         drop(inherited);
+    }
+
+    #[test]
+    fn there_is_no_lease_on_a_directory_that_is_gone() {
+        let home = tempfile::TempDir::new().unwrap();
+        assert!(matches!(Lease::take(&home.path().join("gone")), Err(StoreError::NotFound)));
     }
 }

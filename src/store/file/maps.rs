@@ -53,6 +53,18 @@ impl Maps {
         (lease.strong_count() > 0).then(|| map.clone())
     }
 
+    /// The lease of a log that is written here.
+    pub(super) fn lease_of(&self, id: &SessionId) -> Option<Arc<Lease>> {
+        self.lock().leased.get(id)?.1.upgrade()
+    }
+
+    /// A log is gone.
+    pub(super) fn forget(&self, id: &SessionId) {
+        let mut inner = self.lock();
+        inner.leased.remove(id);
+        inner.known.remove(id);
+    }
+
     /// The map of a log that is not written here; an empty one when nothing is known yet.
     pub(super) fn known(&self, id: &SessionId) -> SharedMap {
         let mut inner = self.lock();

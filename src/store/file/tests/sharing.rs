@@ -41,8 +41,14 @@ async fn ids_are_just_names() {
         drop(store.create(header(name)).await.unwrap());
         assert!(path(&home, name).starts_with(home.path().join("sessions")));
     }
-    let mut listed: Vec<String> =
-        store.list().await.unwrap().iter().map(|one| one.header.id.to_string()).collect();
+    let mut listed: Vec<String> = store
+        .list(ListQuery::ALL)
+        .await
+        .unwrap()
+        .sessions
+        .iter()
+        .map(|one| one.header.id.to_string())
+        .collect();
     listed.sort();
     assert_eq!(listed.len(), 6);
 }
@@ -56,7 +62,7 @@ async fn a_log_that_died_before_its_header_was_whole_is_no_session() {
         fs::write(&path, &whole[..torn]).unwrap();
         let store = FileStore::open(home.path()).unwrap();
         assert!(matches!(open(&store, "s").await, Err(StoreError::NotFound)), "{torn}");
-        assert!(store.list().await.unwrap().is_empty());
+        assert!(store.list(ListQuery::ALL).await.unwrap().sessions.is_empty());
         drop(store.create(header("s")).await.unwrap());
         assert_eq!(fs::read(&path).unwrap(), whole);
     }
@@ -70,7 +76,7 @@ async fn a_directory_without_a_log_is_no_session_and_may_become_one() {
     let store = FileStore::open(home.path()).unwrap();
     assert!(matches!(open(&store, "s").await, Err(StoreError::NotFound)));
     assert!(matches!(store.header(&id("s")).await, Err(StoreError::NotFound)));
-    assert!(store.list().await.unwrap().is_empty());
+    assert!(store.list(ListQuery::ALL).await.unwrap().sessions.is_empty());
     drop(store.create(header("s")).await.unwrap());
     assert_eq!(open(&store, "s").await.unwrap().1, Vec::<u64>::new());
 }
@@ -100,6 +106,32 @@ async fn a_reader_in_another_process_follows_the_writer_and_never_sees_half_a_li
 
 /// A writer elsewhere may take back what a reader has seen: a write that failed half way had whole lines in it, which
 /// were cut off again, and then other lines came to stand there.
+#[tokio::test]
+async fn a_session_that_another_process_writes_is_not_removed() {
+    let home = TempDir::new().unwrap();
+    let theirs = FileStore::open(home.path()).unwrap();
+    let log = theirs.create(header("s")).await.unwrap();
+    let ours = FileStore::open(home.path()).unwrap();
+    assert!(matches!(ours.remove(&id("s")).await, Err(StoreError::Locked { .. })));
+    drop(log);
+    ours.remove(&id("s")).await.unwrap();
+    assert!(theirs.list(ListQuery::ALL).await.unwrap().sessions.is_empty());
+}
+
+/// A crash in the middle of a removal leaves a directory under a name that no session has.
+#[tokio::test]
+async fn what_a_crash_left_of_a_removed_session_goes_with_the_next_list() {
+    let home = TempDir::new().unwrap();
+    let path = written(&home, "s", 3).await;
+    let directory = path.parent().unwrap();
+    let gone = directory.with_extension("0.gone");
+    std::fs::rename(directory, &gone).unwrap();
+    let store = FileStore::open(home.path()).unwrap();
+    assert!(matches!(store.header(&id("s")).await, Err(StoreError::NotFound)));
+    assert!(store.list(ListQuery::ALL).await.unwrap().sessions.is_empty());
+    assert!(!gone.exists());
+}
+
 #[tokio::test]
 async fn a_reader_notices_that_the_end_was_taken_back_and_written_anew() {
     let home = TempDir::new().unwrap();
