@@ -25,6 +25,7 @@ mod address;
 mod error;
 mod frame;
 mod link;
+pub mod session;
 mod transport;
 
 use std::future::Future;

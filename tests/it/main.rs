@@ -37,6 +37,7 @@ mod models;
 mod overlap;
 mod processes;
 mod prompts;
+mod reconnect;
 mod repository;
 mod search;
 mod sessions;
