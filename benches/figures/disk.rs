@@ -27,12 +27,16 @@ fn line(seq: u64, time_ms: u64, body: EventBody) -> Line {
 /// Writes sessions of a few events each, as a daemon would have left them.
 fn write(data: &Path, count: usize) {
     let store = FileStore::open(data).unwrap();
+    let now_ms = || {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_millis()).unwrap()
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         for at in 0..count as u64 {
             let header = Header {
                 id: SessionId::new(&format!("{at:08}-0000-4000-8000-000000000000")).unwrap(),
-                created_at: 1_700_000_000_000 + at,
+                created_at: now_ms(),
                 cwd: format!("/home/me/src/project-{}", at % 50),
                 parent_session: None,
             };
@@ -42,10 +46,10 @@ fn write(data: &Path, count: usize) {
                 message_seqs: vec![Seq(0)],
                 source: TitleSource { kind: "fallback".to_owned() },
             };
-            let time = 1_700_000_000_000 + at * 1000;
+            let time = now_ms();
             let lines = [
                 line(0, time, EventBody::TurnStart(TurnStart { turn: 1 })),
-                line(1, time + 1, EventBody::SessionTitle(title)),
+                line(1, time, EventBody::SessionTitle(title)),
             ];
             log.append(&lines).unwrap();
         }
@@ -63,7 +67,7 @@ pub(crate) fn sessions() -> Value {
     let began = Instant::now();
     let mut ready = Duration::ZERO;
     let daemon = Daemon::prepared("http://127.0.0.1:9", |data| write(data, count), |elapsed| ready = elapsed);
-    let written = began.elapsed() - ready;
+    let written = began.elapsed().saturating_sub(ready);
     let mut peer = daemon.connect();
     let list = |peer: &mut crate::daemon::Peer| {
         let began = Instant::now();
@@ -95,7 +99,7 @@ pub(crate) fn sessions() -> Value {
     loop {
         std::thread::sleep(Duration::from_millis(300));
         let now = daemon.cpu();
-        if now - cpu < Duration::from_millis(20) {
+        if now.saturating_sub(cpu) < Duration::from_millis(20) {
             break;
         }
         cpu = now;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +34,9 @@ const BATCH: usize = 32;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN_SHARE: u32 = 20;
 
+/// Sessions that come in before the list is packed again, or a quarter of those that are there.
+const PACK_AFTER: usize = 1000;
+
 /// By so much a file's time may be behind that of its last event.
 const CLOCK_SLACK_MS: u64 = 1000;
 
@@ -44,6 +47,8 @@ pub(super) struct Index {
     state: Mutex<State>,
     /// A thread of its own works on it.
     working: AtomicBool,
+    /// Those who wait for a list: that thread lets them go first.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -51,8 +56,11 @@ struct State {
     shelves: HashMap<u8, Shelf>,
     places: BTreeMap<Place, Entry>,
     cwds: HashSet<Arc<str>>,
-    /// Logs that are to be looked at, the newest last.
+    /// Logs that are to be looked at, the newest last once they are sorted.
     pending: Vec<Candidate>,
+    is_sorted: bool,
+    /// Sessions that came into the list since it was packed.
+    inserted: usize,
     /// Logs that this process writes, or wrote since they were looked at.
     touched: HashSet<SessionId>,
     /// When all logs were last looked at, and how long that took.
@@ -74,7 +82,12 @@ struct Candidate {
 
 impl Index {
     pub(super) fn new(sessions: PathBuf) -> Self {
-        Self { sessions, state: Mutex::default(), working: AtomicBool::new(false) }
+        Self {
+            sessions,
+            state: Mutex::default(),
+            working: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// This process writes a log, from now until it is not among the `leased` of [`Index::list`].
@@ -96,7 +109,7 @@ impl Index {
         query: &ListQuery,
         is_leased: impl Fn(&SessionId) -> bool,
     ) -> io::Result<Listing> {
-        let mut state = self.lock();
+        let mut state = self.lock_first();
         self.refresh(&mut state, is_leased)?;
         loop {
             let page = state.page(query);
@@ -115,7 +128,7 @@ impl Index {
         self: &Arc<Self>,
         is_leased: impl Fn(&SessionId) -> bool,
     ) -> io::Result<Vec<(SessionId, Option<SessionId>, u64)>> {
-        let mut state = self.lock();
+        let mut state = self.lock_first();
         self.refresh(&mut state, is_leased)?;
         while !state.pending.is_empty() {
             self.look_at_some(&mut state);
@@ -145,19 +158,16 @@ impl Index {
     fn look_at_all(&self) -> io::Result<()> {
         let began = Instant::now();
         for (shelf, path) in self.shelves()? {
-            self.scan(&mut self.lock(), shelf, &path);
+            self.scan(&mut self.lock_last(), shelf, &path);
         }
         // A list that is asked for meanwhile goes first: what it needs, it looks at itself.
         loop {
-            let mut state = self.lock();
+            let mut state = self.lock_last();
             if state.pending.is_empty() {
                 state.looked = Some((Instant::now(), began.elapsed()));
                 return Ok(());
             }
-            state.pending.sort_unstable_by_key(|candidate| candidate.stamp.changed_ns);
             self.look_at_some(&mut state);
-            drop(state);
-            std::thread::yield_now();
         }
     }
 
@@ -174,7 +184,7 @@ impl Index {
                 self.scan(state, shelf, &path);
             }
         }
-        state.pending.sort_unstable_by_key(|candidate| candidate.stamp.changed_ns);
+        state.sort();
         for id in std::mem::take(&mut state.touched) {
             self.look(state, &entry::digest(&id));
             if is_leased(&id) {
@@ -218,6 +228,7 @@ impl Index {
             let known = state.shelves.get(&number).and_then(|shelf| shelf.known.get(&short));
             if known.is_none_or(|known| known.stamp != stamp) {
                 state.pending.push(Candidate { stamp, name });
+                state.is_sorted = false;
             }
         }
         let shelf = state.shelves.entry(number).or_default();
@@ -229,6 +240,7 @@ impl Index {
     }
 
     fn look_at_some(&self, state: &mut State) {
+        state.sort();
         for _ in 0..BATCH {
             let Some(candidate) = state.pending.pop() else { break };
             self.look(state, &candidate.name);
@@ -236,6 +248,7 @@ impl Index {
         if state.pending.is_empty() {
             state.pending = Vec::new();
         }
+        state.pack();
     }
 
     /// Looks at a log if it has changed; one that can't be read is left out of the list.
@@ -257,6 +270,22 @@ impl Index {
     fn path(&self, name: &[u8; 32]) -> PathBuf {
         let name = entry::hex(name);
         self.sessions.join(&name[..2]).join(name).join("log.jsonl")
+    }
+
+    /// For those who wait for an answer.
+    fn lock_first(&self) -> MutexGuard<'_, State> {
+        self.waiting.fetch_add(1, Ordering::AcqRel);
+        let state = self.lock();
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        state
+    }
+
+    /// For the thread that nobody waits for: the mutex itself knows no order.
+    fn lock_last(&self) -> MutexGuard<'_, State> {
+        while self.waiting.load(Ordering::Acquire) > 0 {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        self.lock()
     }
 
     /// The state is whole between any two statements that could panic.
@@ -283,6 +312,20 @@ fn read(path: &Path, stamp: Stamp, before: Option<(Stamp, Option<Summary>)>) -> 
 }
 
 impl State {
+    fn sort(&mut self) {
+        if !std::mem::replace(&mut self.is_sorted, true) {
+            self.pending.sort_unstable_by_key(|candidate| candidate.stamp.changed_ns);
+        }
+    }
+
+    /// A tree that was filled in order is half empty; built at once it is full.
+    fn pack(&mut self) {
+        if self.inserted > PACK_AFTER.max(self.places.len() / 4) {
+            self.inserted = 0;
+            self.places = std::mem::take(&mut self.places).into_iter().collect();
+        }
+    }
+
     fn page(&self, query: &ListQuery) -> Listing {
         let wanted = |entry: &Entry| query.cwd.as_deref().is_none_or(|cwd| *entry.cwd == *cwd);
         let after = query.after.as_ref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -312,6 +355,7 @@ impl State {
             cwd
         });
         self.places.insert(place.clone(), Entry::new(summary, cwd));
+        self.inserted += 1;
         place
     }
 

@@ -46,7 +46,8 @@ pub(super) struct Entry {
     pub(super) cwd: Arc<str>,
     pub(super) parent: Option<SessionId>,
     title: Option<Box<str>>,
-    last: Option<Seq>,
+    /// One more than the last event; 0: there is none.
+    events: u64,
     totals: Option<Box<Totals>>,
 }
 
@@ -57,7 +58,7 @@ impl Entry {
             cwd,
             parent: summary.header.parent_session,
             title: summary.title.map(String::into_boxed_str),
-            last: summary.last,
+            events: Seq::following(summary.last).0,
             totals: summary.totals.map(Box::new),
         }
     }
@@ -73,7 +74,7 @@ impl Entry {
             header,
             title: self.title.as_deref().map(str::to_owned),
             updated_at: place.updated_at.0,
-            last: self.last,
+            last: self.events.checked_sub(1).map(Seq),
             totals: self.totals.as_deref().copied(),
         }
     }
