@@ -2,6 +2,7 @@
 //! which holds its arguments and its `run`. Called by `main` alone.
 #![expect(clippy::doc_markdown, reason = "arguments' docs are shown as help, not as markdown")]
 
+mod attach;
 mod autostart;
 mod cancel;
 mod completions;
@@ -137,6 +138,8 @@ pub enum Command {
     /// Send a prompt and print the answer
     #[command(aliases = ["run", "exec", "ask"])]
     Prompt(prompt::PromptArgs),
+    /// Watch a session live, and talk to it, beside others
+    Attach(attach::AttachArgs),
     /// List sessions
     #[command(visible_alias = "ls")]
     Sessions(sessions::SessionsArgs),
@@ -173,6 +176,7 @@ impl Command {
             Self::Stdio(_) => true,
             Self::Connect(_)
             | Self::Prompt(_)
+            | Self::Attach(_)
             | Self::Sessions(_)
             | Self::Log(_)
             | Self::Cancel(_)
@@ -238,6 +242,7 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
     match command {
         Command::Connect(args) => connect::run(args, globals).await,
         Command::Prompt(args) => prompt::run(args, globals).await,
+        Command::Attach(args) => attach::run(args, globals).await,
         Command::Sessions(args) => sessions::run(args, globals).await,
         Command::Log(args) => log::run(args, globals).await,
         Command::Cancel(args) => cancel::run(args, globals).await,
@@ -265,6 +270,7 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         Command::Stdio(args) => stdio::run(args, loaded).await,
         Command::Connect(_)
         | Command::Prompt(_)
+        | Command::Attach(_)
         | Command::Sessions(_)
         | Command::Log(_)
         | Command::Cancel(_)

@@ -37,6 +37,11 @@ pub const BROKEN_PIPE: u8 = 141;
 /// Cancelled by SIGTERM, after the turn's end was confirmed.
 pub const TERMINATED: u8 = 143;
 
+/// Ended by a signal, as shells say it.
+pub fn of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(INTERRUPTED)
+}
+
 /// The table as help text.
 pub const TABLE: &str = "\
 0         done; the turn was ok

@@ -1,6 +1,6 @@
 //! `dshd log`: prints a session's log.
 
-mod line;
+pub(super) mod line;
 mod select;
 mod stored;
 

@@ -5,8 +5,8 @@ mod images;
 mod outcome;
 mod replace;
 mod save;
-mod screen;
-mod session;
+pub(super) mod screen;
+pub(super) mod session;
 mod text;
 pub(super) mod turn;
 

@@ -66,6 +66,7 @@ wire! {
         cancelled: bool,
     }
     /// Parameters of `session/create`.
+    #[derive(Default)]
     CreateParams {
         /// Its id; none: a new one.
         #[serde(default, skip_serializing_if = "Option::is_none")]

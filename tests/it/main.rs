@@ -8,6 +8,7 @@
 )]
 
 mod abuse;
+mod attach;
 mod brakes;
 mod budget;
 mod cancel;

@@ -10,7 +10,7 @@ use crate::event::{Block, Message, ShadowedRange, Todo, TurnEndReason};
 const WIDTH: usize = 160;
 
 /// `12  2026-12-01 10:00:00.123  tool/call          bash cargo test`
-pub(super) fn line(event: &Envelope<'_>) -> String {
+pub(in super::super) fn line(event: &Envelope<'_>) -> String {
     let seq = event.seq.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
     let text = one_line(&what(event), WIDTH);
     let line = format!("{seq:>5}  {}  {:<22} {text}", human::local(event.time_ms), event.kind);

@@ -54,7 +54,7 @@ pub(super) async fn settled(
     }
     match (status, drive.signals.first_stop()) {
         (SettledStatus::Ok, _) => Ok(exit::OK),
-        (SettledStatus::Aborted, Some(signal)) => Ok(after(signal)),
+        (SettledStatus::Aborted, Some(signal)) => Ok(exit::of_signal(signal)),
         (SettledStatus::Aborted | SettledStatus::Error, _) => Err(ended_badly(drive, prompt, loaded)),
     }
 }
@@ -127,11 +127,7 @@ pub(super) async fn refused(
 
 /// The user did not want to wait.
 pub(super) fn left(signals: &SignalStream) -> u8 {
-    signals.first_stop().map_or(exit::STILL_RUNNING, after)
-}
-
-fn after(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(exit::INTERRUPTED)
+    signals.first_stop().map_or(exit::STILL_RUNNING, exit::of_signal)
 }
 
 fn json(line: &ResultLine<'_>) -> Result<Vec<u8>, Failure> {

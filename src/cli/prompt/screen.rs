@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::super::escape::{Filter, one_line};
 use super::super::printer::Piece;
 use super::super::{Globals, human};
-use super::turn::{Show, ToolLine, Turn};
+use super::turn::{Show, ToolLine, Turn, failure_of};
+use crate::event::TurnEndReason;
 
 /// After so much silence a live line says what is going on.
 const LIVE_AFTER: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ const WIDTH_DEFAULT: usize = 80;
 
 /// Where text goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stdout {
+pub(in super::super) enum Stdout {
     /// To a terminal, as it is written, filtered.
     Stream,
     /// Anywhere, when the answer is whole, untouched.
@@ -33,7 +34,7 @@ pub(super) enum Stdout {
 
 /// How commentary looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stderr {
+pub(in super::super) enum Stderr {
     /// None.
     Silent,
     /// Lines of plain words.
@@ -44,11 +45,11 @@ pub(super) enum Stderr {
 
 /// How to show a turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
-    pub(super) stdout: Stdout,
-    pub(super) stderr: Stderr,
-    pub(super) thinking: bool,
-    pub(super) width: usize,
+pub(in super::super) struct Style {
+    pub(in super::super) stdout: Stdout,
+    pub(in super::super) stderr: Stderr,
+    pub(in super::super) thinking: bool,
+    pub(in super::super) width: usize,
 }
 
 impl Style {
@@ -77,7 +78,7 @@ impl Style {
 }
 
 /// The terminal's columns.
-fn width() -> usize {
+pub(in super::super) fn width() -> usize {
     rustix::termios::tcgetwinsize(std::io::stderr())
         .ok()
         .map(|size| usize::from(size.ws_col))
@@ -104,7 +105,7 @@ impl Cursor {
 
 /// The state of what is seen.
 #[derive(Debug)]
-pub(super) struct Screen {
+pub(in super::super) struct Screen {
     style: Style,
     text: Filter,
     thoughts: Filter,
@@ -120,7 +121,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// An empty screen.
-    pub(super) fn new(style: Style) -> Self {
+    pub(in super::super) fn new(style: Style) -> Self {
         let now = Instant::now();
         Self {
             style,
@@ -141,11 +142,12 @@ impl Screen {
     }
 
     /// Shows something.
-    pub(super) fn show(&mut self, show: Show, pieces: &mut Vec<Piece>) {
+    pub(in super::super) fn show(&mut self, show: Show, pieces: &mut Vec<Piece>) {
         match show {
             Show::Text(text) => self.write_text(&text, pieces),
             Show::Reasoning(text) => self.write_thought(&text, pieces),
-            Show::MessageEnd(_) | Show::Void => self.end_line(pieces),
+            // How a turn went stands in the turn: `Screen::turn_ended`.
+            Show::MessageEnd(_) | Show::Void | Show::Ended(_) => self.end_line(pieces),
             Show::ToolStart(what) => self.doing = one_line(&what, 40),
             Show::Tool(line) => {
                 "thinking".clone_into(&mut self.doing);
@@ -160,6 +162,12 @@ impl Screen {
                 let line = format!("summarised: {}", one_line(&what, 200));
                 self.comment(&line, pieces);
             }
+            Show::Prompt(text) => {
+                let (mut shown, mut filter) = (String::new(), Filter::default());
+                filter.pass(&text, &mut shown);
+                filter.end(&mut shown);
+                self.comment(&format!("› {}", shown.replace('\n', "\n  ")), pieces);
+            }
         }
     }
 
@@ -169,13 +177,43 @@ impl Screen {
         self.clear_live(pieces);
     }
 
+    /// Says how a turn went that was watched.
+    pub(in super::super) fn turn_ended(
+        &mut self,
+        turn: &Turn,
+        reason: &TurnEndReason,
+        session: &str,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let line = match (reason, failure_of(reason)) {
+            (_, Some(failure)) => format!("error: {}", one_line(&failure.message, 400)),
+            (TurnEndReason::Completed | TurnEndReason::MaxTokens, None) => self.footer(turn, session),
+            (TurnEndReason::Aborted { .. }, None) => "cancelled".to_owned(),
+            (TurnEndReason::Interrupted, None) => "interrupted: the daemon had ended".to_owned(),
+            (TurnEndReason::Blocked | TurnEndReason::Error { .. }, None) => "blocked".to_owned(),
+        };
+        self.comment(&line, pieces);
+        self.started = Instant::now();
+    }
+
+    /// What is being done, in a word, and since when in milliseconds.
+    pub(in super::super) fn doing(&self) -> (&str, u64) {
+        (&self.doing, self.elapsed_ms())
+    }
+
+    /// A turn begins now.
+    pub(in super::super) fn turn_started(&mut self) {
+        self.started = Instant::now();
+        "thinking".clone_into(&mut self.doing);
+    }
+
     /// How long it has been, in milliseconds.
     pub(super) fn elapsed_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Says a line of commentary.
-    pub(super) fn comment(&mut self, line: &str, pieces: &mut Vec<Piece>) {
+    pub(in super::super) fn comment(&mut self, line: &str, pieces: &mut Vec<Piece>) {
         if self.style.stderr == Stderr::Silent || self.is_cancelling {
             return;
         }

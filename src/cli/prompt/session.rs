@@ -31,7 +31,10 @@ pub(super) async fn choose(
     Ok(id)
 }
 
-async fn last(reached: &Reached, initialize: &InitializeParams) -> Result<SessionId, Failure> {
+pub(in super::super) async fn last(
+    reached: &Reached,
+    initialize: &InitializeParams,
+) -> Result<SessionId, Failure> {
     // Nobody means a subagent's session by "the last one".
     let own = |session: &ListedSession| session.parent_session_id.is_none();
     let found = listing::list(reached, initialize.cwd.clone(), 1, own).await?;

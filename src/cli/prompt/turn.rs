@@ -7,12 +7,13 @@ use serde::Deserialize;
 
 use super::super::happening::{Chunk, ChunkBody, Happening};
 use crate::event::{
-    AssistantMessage, Block, Failure, MessageId, ToolCallStarted, ToolResult, TurnEndReason, Usage,
+    AssistantMessage, Block, Failure, MessageId, SourceKind, ToolCallStarted, ToolResult, TurnEndReason,
+    Usage,
 };
 
 /// Something to show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Show {
+pub(in super::super) enum Show {
     /// Text of the model, as it is written.
     Text(String),
     /// What the model thinks, as it is written.
@@ -29,11 +30,15 @@ pub(super) enum Show {
     Retry(String),
     /// The conversation was shortened.
     Summarised(String),
+    /// Somebody said this; told to who watches a session.
+    Prompt(String),
+    /// A turn has ended; told to who watches a session.
+    Ended(TurnEndReason),
 }
 
 /// A tool call that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ToolLine {
+pub(in super::super) struct ToolLine {
     /// The tool.
     pub(super) name: String,
     /// What it was asked, for a person.
@@ -50,9 +55,11 @@ pub(super) struct ToolLine {
 
 /// One prompt's turn.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(in super::super) struct Turn {
     /// The key that our prompt carries, by which we know it.
     key: String,
+    /// Every turn is shown, one after the other.
+    watches: bool,
     /// Our prompt's message, once it is in the log.
     message_id: Option<MessageId>,
     /// Whether the turn that runs is ours.
@@ -83,6 +90,7 @@ impl Turn {
     pub(super) fn new(key: String) -> Self {
         Self {
             key,
+            watches: false,
             message_id: None,
             is_ours: false,
             shown: String::new(),
@@ -95,6 +103,11 @@ impl Turn {
             child_calls: HashMap::new(),
             reason: None,
         }
+    }
+
+    /// Every turn of a session, from wherever it is.
+    pub(in super::super) fn watching() -> Self {
+        Self { watches: true, is_ours: true, ..Self::new(String::new()) }
     }
 
     /// Our prompt's message, once it is in the log.
@@ -144,7 +157,7 @@ impl Turn {
     }
 
     /// Takes an event of a subagent: of those, the tools are shown that have ended.
-    pub(super) fn take_child(
+    pub(in super::super) fn take_child(
         &mut self,
         child: &str,
         happening: Happening,
@@ -166,12 +179,16 @@ impl Turn {
     }
 
     /// Takes the next event of the session.
-    pub(super) fn take(&mut self, happening: Happening, time_ms: u64, show: &mut Vec<Show>) {
+    pub(in super::super) fn take(&mut self, happening: Happening, time_ms: u64, show: &mut Vec<Show>) {
         match happening {
             Happening::Inbox(splice) if splice.idempotency_key.as_deref() == Some(&self.key) => {
                 self.message_id = splice.inserted.first().map(|message| message.id.clone());
             }
+            Happening::TurnStart(_) if self.watches => *self = Self::watching(),
             Happening::TurnStart(_) => self.is_ours = false,
+            Happening::User(message) if self.watches && message.source.kind == SourceKind::User => {
+                show.push(Show::Prompt(message.text()));
+            }
             Happening::User(message) if self.message_id.as_ref() == Some(&message.id) => self.is_ours = true,
             // Which model a session asks is said when it changes, perhaps before our turn.
             Happening::Context(context) => self.provider = Some(context.provider),
@@ -228,8 +245,11 @@ impl Turn {
             Happening::ToolCall(call) => self.start_tool(&call, time_ms, show),
             Happening::ToolResult(result) => self.end_tool(&result, time_ms, show),
             Happening::TurnEnd(end) => {
+                if self.watches {
+                    show.push(Show::Ended(end.reason.clone()));
+                }
                 self.reason = Some(end.reason);
-                self.is_ours = false;
+                self.is_ours = self.watches;
             }
             Happening::Chunk(Chunk { chunk: ChunkBody::Other })
             | Happening::Inbox(_)
@@ -328,7 +348,7 @@ fn exit_of(text: &str) -> Option<String> {
 }
 
 /// The failure that ended a turn, when one did.
-pub(super) fn failure_of(reason: &TurnEndReason) -> Option<&Failure> {
+pub(in super::super) fn failure_of(reason: &TurnEndReason) -> Option<&Failure> {
     match reason {
         TurnEndReason::Error { error } => Some(error),
         TurnEndReason::Completed

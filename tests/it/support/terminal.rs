@@ -18,6 +18,10 @@ use super::{PATIENCE, within};
 pub(crate) struct Terminal {
     child: Child,
     screen: Arc<Screen>,
+    /// The side where a person types.
+    keyboard: std::fs::File,
+    /// Keeps the terminal there, so that its modes can be looked at when the command has ended.
+    slave: OwnedFd,
     /// Ends when no process has the terminal any more.
     collector: JoinHandle<()>,
 }
@@ -41,11 +45,12 @@ impl Terminal {
         tcsetwinsize(&slave, size).unwrap();
         let side = || Stdio::from(slave.try_clone().unwrap());
         let child = command.env("TERM", "xterm").stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
-        drop((command, slave));
+        drop(command);
+        let keyboard = std::fs::File::from(master.try_clone().unwrap());
         let screen = Arc::new(Screen::default());
         let shown = Arc::clone(&screen);
         let collector = std::thread::spawn(move || shown.collect(master));
-        Self { child, screen, collector }
+        Self { child, screen, keyboard, slave, collector }
     }
 
     /// Waits until a text is on the screen. It blocks no task but the test's own: the model server must be elsewhere.
@@ -60,6 +65,24 @@ impl Terminal {
         tokio::task::spawn_blocking(wait).await.unwrap();
     }
 
+    /// Types.
+    pub(crate) fn types(&mut self, keys: &str) {
+        use std::io::Write as _;
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// All that was on the screen so far.
+    pub(crate) fn seen(&self) -> String {
+        self.screen.seen.lock().unwrap().clone()
+    }
+
+    /// Whether keys are edited by the terminal itself and shown, as a shell wants it.
+    pub(crate) fn is_cooked(&self) -> bool {
+        use rustix::termios::LocalModes;
+        let modes = rustix::termios::tcgetattr(&self.slave).unwrap().local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> i32 {
         self.child.id().and_then(|pid| i32::try_from(pid).ok()).expect("it runs")
@@ -68,6 +91,8 @@ impl Terminal {
     /// Waits for the end: how it ended, and all that was on the screen.
     pub(crate) async fn end(mut self) -> (ExitStatus, String) {
         let status = within("the command's end", self.child.wait()).await.unwrap();
+        assert!(self.is_cooked(), "the terminal was not put back");
+        drop(self.slave);
         let collected = tokio::task::spawn_blocking(move || self.collector.join().unwrap());
         within("the terminal's end", collected).await.unwrap();
         let seen = self.screen.seen.lock().unwrap().clone();
