@@ -35,6 +35,7 @@ mod stop;
 mod table;
 mod tell;
 mod token;
+mod top;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -149,6 +150,8 @@ pub enum Command {
     Cancel(cancel::CancelArgs),
     /// Say how the daemon is
     Status(status::StatusArgs),
+    /// Show what the daemon does, again and again
+    Top(top::TopArgs),
     /// Stop the daemon; running turns may finish
     Stop(stop::StopArgs),
     /// List configured models
@@ -181,6 +184,7 @@ impl Command {
             | Self::Log(_)
             | Self::Cancel(_)
             | Self::Status(_)
+            | Self::Top(_)
             | Self::Stop(_)
             | Self::Models(_)
             | Self::Mcp(_)
@@ -247,6 +251,7 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Log(args) => log::run(args, globals).await,
         Command::Cancel(args) => cancel::run(args, globals).await,
         Command::Status(args) => status::run(args, globals).await,
+        Command::Top(args) => top::run(args, globals).await,
         Command::Stop(args) => stop::run(args, globals).await,
         Command::Models(args) => models::run(args, globals).await,
         Command::Mcp(args) => mcp::run(args, globals).await,
@@ -275,6 +280,7 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         | Command::Log(_)
         | Command::Cancel(_)
         | Command::Status(_)
+        | Command::Top(_)
         | Command::Stop(_)
         | Command::Models(_)
         | Command::Mcp(_)

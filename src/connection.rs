@@ -38,6 +38,7 @@ use crate::handler;
 use crate::handler::caller::{Caller, Defaults};
 use crate::handler::shared::Shared;
 use crate::listener::Permit;
+use crate::metrics::METRICS;
 use crate::protocol::{ClientInfo, ConnectionState};
 use crate::rpc::InFlight;
 use crate::shutdown::Scope;
@@ -179,6 +180,7 @@ impl Connection {
         let events = self.follows.events_behind();
         match error {
             WriteError::Stuck { lines, bytes, .. } => {
+                METRICS.cut.add(1);
                 tracing::warn!(peer, events, lines, bytes, %error, "cut a connection that does not read");
             }
             WriteError::Io(source) => tracing::debug!(peer, events, %source, "a peer is gone"),
@@ -208,6 +210,7 @@ impl Connection {
             }),
             subscriptions: self.follows.len(),
             lag_events: self.follows.events_behind(),
+            in_flight: self.in_flight.len(),
             lag_bytes: lag.bytes as u64,
             last_progress_ms: u64::try_from(lag.still.as_millis()).unwrap_or(u64::MAX),
         }

@@ -16,6 +16,7 @@ pub mod handler;
 pub mod image;
 pub mod listener;
 pub mod mcp;
+pub mod metrics;
 pub mod process;
 pub mod protocol;
 pub mod provider;

@@ -24,7 +24,7 @@ pub use self::method::Method;
 pub use self::scalar::{Amount, Empty, LastSeq, Mode, PositiveInt, Since};
 pub use self::server::{
     ConnectionState, Counts, DrainParams, McpServerState, McpState, ModelInfo, ModelsResult, Phase, Prices,
-    RouteModels, SessionState, StatusResult,
+    RouteModels, SessionState, StatusResult, Totals, Usage,
 };
 pub use self::session::{
     BlobParams, BlobResult, CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult,

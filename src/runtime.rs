@@ -228,6 +228,16 @@ impl Runtime {
         self.shared.loads()
     }
 
+    /// Of the sessions in memory the most requests that wait for one, and the most bytes of recent events of one.
+    pub fn fullest(&self) -> (usize, usize) {
+        self.shared.fullest()
+    }
+
+    /// Child processes of all tools that run now.
+    pub fn children_running(&self) -> usize {
+        self.shared.tools().children_running()
+    }
+
     /// Takes no new session and no new prompt from here on.
     pub fn stop_taking(&self) {
         self.shared.stop_taking();

@@ -147,6 +147,11 @@ impl Tools {
         Self { servers: self.servers, ..Self::with_children(config, self.children, Some(spool)) }
     }
 
+    /// Child processes of all tools that run now.
+    pub fn children_running(&self) -> usize {
+        self.children.max.saturating_sub(self.children.free.available_permits())
+    }
+
     /// With the tools of MCP servers.
     #[must_use]
     pub fn with_servers(self, servers: Servers) -> Self {

@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
     &["config", "telemetry"],
     &["image"],
     &["event"],
-    &["expectation", "shutdown", "signal"],
+    &["expectation", "metrics", "shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.

@@ -3,7 +3,7 @@
 mod canvas;
 mod choose;
 mod editor;
-mod keyboard;
+pub(super) mod keyboard;
 mod live;
 mod piped;
 

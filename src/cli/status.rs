@@ -7,8 +7,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::reach;
+use super::top::moves;
 use super::{Failure, Globals, exit, human, output, refusal};
-use crate::config::Loaded;
+use crate::config::{Limits, Loaded};
 use crate::protocol::{ConnectionState, Empty, Method, Phase, StatusResult};
 
 /// Arguments of `dshd status`.
@@ -23,6 +24,9 @@ pub struct StatusArgs {
           value_parser = crate::config::duration::parse)]
     pub wait: Option<Duration>,
 }
+
+/// From so much of a bound on it is told.
+const NEAR_PERCENT: u64 = 80;
 
 /// How often to look while waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -86,6 +90,7 @@ fn text(status: &StatusResult, globals: &Globals) -> String {
         text.push_str(&line);
         text.push('\n');
     }
+    text.push_str(&limits(status, globals.args.verbose > 0));
     if let Some(failure) = &status.storage_failure {
         text.push_str("# health: storage failed, only reading from here on: ");
         text.push_str(failure);
@@ -94,15 +99,51 @@ fn text(status: &StatusResult, globals: &Globals) -> String {
     text
 }
 
+/// Bounds that are nearly used up; with `-v` all that can be.
+fn limits(status: &StatusResult, all: bool) -> String {
+    // A daemon of another version may have others; they are in --json.
+    let Ok(limits) = serde_json::from_str::<Limits>(status.limits.get()) else { return String::new() };
+    let used = &status.usage;
+    let rows = [
+        ("in_flight", used.in_flight, limits.in_flight as u64),
+        ("in_flight_total", used.in_flight_total, limits.in_flight_total as u64),
+        ("outbound_bytes", used.outbound_bytes, limits.outbound_bytes.0),
+        ("feed_bytes", used.feed_bytes, limits.feed_bytes.0),
+        ("mailbox", used.mailbox, limits.mailbox as u64),
+        ("loaded_sessions", used.loaded_sessions, limits.loaded_sessions as u64),
+        ("connections", used.connections, limits.connections as u64),
+        ("connections_per_uid", used.connections_per_uid, limits.connections_per_uid as u64),
+        ("subscriptions", used.subscriptions, limits.subscriptions as u64),
+        ("preauth_connections", used.preauth_connections, limits.preauth_connections as u64),
+        ("children", used.children, limits.children as u64),
+    ];
+    let mut text = String::new();
+    for (name, used, max) in rows {
+        // Memory that is kept for recent events is meant to be full.
+        let near = name != "feed_bytes" && used.saturating_mul(100) >= max.saturating_mul(NEAR_PERCENT);
+        if all || near {
+            let line = if name.ends_with("_bytes") {
+                format!("  limits     {name} {} of {}", human::size(used), human::size(max))
+            } else {
+                format!("  limits     {name} {used} of {max}")
+            };
+            text.push_str(&line);
+            text.push_str(if near { "  near its end\n" } else { "\n" });
+        }
+    }
+    text
+}
+
 /// Who is behind, if anybody is.
 fn slowest(connections: &[ConnectionState]) -> String {
     match connections.iter().max_by_key(|connection| (connection.lag_events, connection.lag_bytes)) {
         Some(slow) if slow.lag_events > 0 => format!(
-            " · slowest: {}@{} {} events, {} behind",
+            " · slowest: {}@{} {} events, {} behind, {}",
             slow.client.as_deref().unwrap_or("a client"),
             slow.peer,
             human::count(slow.lag_events),
-            human::size(slow.lag_bytes)
+            human::size(slow.lag_bytes),
+            moves(slow)
         ),
         Some(_) | None => String::new(),
     }

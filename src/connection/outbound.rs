@@ -13,6 +13,8 @@ use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::metrics::METRICS;
+
 /// Room that only small replies and notices may use.
 const RESERVE_BYTES: u32 = 64 * 1024;
 
@@ -217,6 +219,7 @@ impl Outbound {
     /// For the writer: these lines are written; their room comes back.
     pub(super) fn written(&self, batch: &mut Vec<Frame>) {
         let bytes: usize = batch.iter().map(|frame| frame.line.len()).sum();
+        METRICS.bytes_out.add(bytes as u64);
         {
             let mut queue = self.lock();
             queue.bytes = queue.bytes.saturating_sub(bytes);

@@ -13,6 +13,7 @@ use super::follows::Follows;
 use super::notice;
 use super::outbound::{Closed, Outbound, Slot};
 use crate::event::Seq;
+use crate::metrics::METRICS;
 use crate::runtime::Runtime;
 use crate::session::feed::{Cursor, Mark, Next, SharedFeed};
 use crate::session::{CloseCause, SessionError, Status};
@@ -172,6 +173,7 @@ impl Subscription {
             Next::Status(status) => self.tell(status).await?,
             Next::Delta(line) => {
                 self.progress.pass(self.cursor.after());
+                METRICS.deltas.add(1);
                 let slot = self.slot.take();
                 let room = self.common.outbound.room(line.len()).await?;
                 self.common.outbound.push(line, room, Some(slot))?;

@@ -11,7 +11,7 @@ use crate::auth::token::Tokens;
 use crate::config::{Config, Loaded};
 use crate::connection::{self, Service};
 use crate::handler::caller::Defaults;
-use crate::handler::shared::{Phase, Place, Shared};
+use crate::handler::shared::{Peers, Phase, Place, Shared};
 use crate::listener::Admission;
 use crate::process::{self, Spool};
 use crate::provider::registry::Providers;
@@ -101,6 +101,11 @@ impl Core {
             input_ended: None,
         };
         let admission = Admission::new(config_in_force);
+        let door = admission.clone();
+        shared.counts_peers(Box::new(move || {
+            let (all, preauth, of_one_user) = door.counts();
+            Peers { all, preauth, of_one_user }
+        }));
         Ok(Self { loaded, config, phase, store, runtime, shared, service, admission, tasks, connections })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
@@ -65,10 +65,25 @@ pub struct Shared {
     pub disposed: CancellationToken,
     /// Clients' wishes to stop, for the daemon.
     stop: watch::Sender<Option<Stop>>,
+    door: OnceLock<Door>,
     in_flight_max: usize,
     started: Instant,
     connections: Mutex<Connections>,
 }
+
+/// Who is at the door, as whoever lets them in counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// All connections.
+    pub all: usize,
+    /// Those that have not authenticated yet.
+    pub preauth: usize,
+    /// The most of one local user.
+    pub of_one_user: usize,
+}
+
+/// Tells who is at the door.
+pub type Door = Box<dyn Fn() -> Peers + Send + Sync>;
 
 /// Where the process is and what it has.
 #[derive(Clone, Debug, Default)]
@@ -110,6 +125,7 @@ impl Shared {
             readers: Arc::new(Semaphore::new(READERS_MAX)),
             holders: Holders::default(),
             place,
+            door: OnceLock::new(),
             in_flight_max,
             disposed: CancellationToken::new(),
             stop: watch::Sender::new(None),
@@ -127,6 +143,16 @@ impl Shared {
     /// Clients' wishes to stop, for the daemon.
     pub fn stops(&self) -> watch::Receiver<Option<Stop>> {
         self.stop.subscribe()
+    }
+
+    /// Who lets peers in says how they can be counted; once.
+    pub fn counts_peers(&self, door: Door) {
+        let _ = self.door.set(door);
+    }
+
+    /// Who is at the door; on standard streams nobody.
+    pub fn peers(&self) -> Peers {
+        self.door.get().map_or_else(Peers::default, |door| door())
     }
 
     /// How long the process has served.

@@ -7,10 +7,15 @@ use serde_json::value::to_raw_value;
 use super::caller::Caller;
 use super::{Started, wire_status};
 use crate::mcp::{Health, Report};
+use crate::metrics::METRICS;
 use crate::protocol::{
-    Counts, LastSeq, McpServerState, McpState, SessionState, SessionStatus, StatusResult, VERSION,
+    ConnectionState, Counts, LastSeq, McpServerState, McpState, SessionState, SessionStatus, StatusResult,
+    Totals, Usage, VERSION,
 };
 use crate::rpc::{ErrorKind, RpcError};
+
+/// Connections that are told of one by one; the others are counted.
+const CONNECTIONS_MAX: usize = 200;
 
 /// Tells it.
 ///
@@ -19,11 +24,15 @@ use crate::rpc::{ErrorKind, RpcError};
 pub fn start(caller: &Arc<Caller>) -> Result<Started, RpcError> {
     let shared = &caller.shared;
     let sessions: Vec<SessionState> = shared.runtime.loaded().into_iter().map(state).collect();
-    let connections = shared.connections();
+    let mut connections = shared.connections();
+    let usage = usage(caller, &connections, sessions.len());
+    let count = connections.len();
+    connections.sort_by_key(|one| std::cmp::Reverse((one.lag_events, one.lag_bytes)));
+    connections.truncate(CONNECTIONS_MAX);
     let limits = to_raw_value(&shared.config.borrow().limits)
         .map_err(|error| RpcError::new(ErrorKind::Internal, error.to_string()))?;
     let counts = Counts {
-        connections: connections.len(),
+        connections: count,
         in_flight: shared.in_flight_count(),
         sessions_loaded: sessions.len(),
         turns_running: sessions.iter().filter(|session| session.status == SessionStatus::Running).count(),
@@ -39,12 +48,49 @@ pub fn start(caller: &Arc<Caller>) -> Result<Started, RpcError> {
         listeners: shared.place.listeners.clone(),
         counts,
         limits,
+        usage,
+        totals: totals(),
         storage_failure: shared.runtime.storage_failure(),
         keys: shared.place.keys.clone(),
         connections,
         sessions,
         mcp: shared.runtime.mcp_servers().into_iter().map(mcp_server).collect(),
     }))
+}
+
+/// How much of the limits is used.
+fn usage(caller: &Caller, connections: &[ConnectionState], sessions: usize) -> Usage {
+    let shared = &caller.shared;
+    let peers = shared.peers();
+    let (mailbox, feed_bytes) = shared.runtime.fullest();
+    let most = |of: fn(&ConnectionState) -> u64| connections.iter().map(of).max().unwrap_or(0);
+    Usage {
+        in_flight: most(|one| one.in_flight as u64),
+        in_flight_total: shared.in_flight_count() as u64,
+        outbound_bytes: most(|one| one.lag_bytes),
+        feed_bytes: feed_bytes as u64,
+        mailbox: mailbox as u64,
+        loaded_sessions: sessions as u64,
+        connections: peers.all as u64,
+        connections_per_uid: peers.of_one_user as u64,
+        subscriptions: most(|one| one.subscriptions as u64),
+        preauth_connections: peers.preauth as u64,
+        children: shared.runtime.children_running() as u64,
+    }
+}
+
+fn totals() -> Totals {
+    Totals {
+        turns: METRICS.turns.get(),
+        events: METRICS.events.get(),
+        tokens: METRICS.tokens.get(),
+        deltas: METRICS.deltas.get(),
+        bytes_out: METRICS.bytes_out.get(),
+        connections: METRICS.connections.get(),
+        refused: METRICS.refused.get(),
+        cut: METRICS.cut.get(),
+        syncs: METRICS.syncs.get(),
+    }
 }
 
 fn state(session: crate::runtime::SessionState) -> SessionState {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::admission::{Admission, Permit, Refusal};
 use super::{Io, Listener};
 use crate::auth::peer::PeerInfo;
+use crate::metrics::METRICS;
 use crate::shutdown::Scope;
 
 /// Pause after a failure that time may mend, such as no free file descriptor.
@@ -67,7 +68,10 @@ pub(super) async fn accept_all<F>(
         };
         trouble.over();
         match admission.admit(&peer) {
-            Ok(permit) => on_connection(Accepted { io, peer, permit }),
+            Ok(permit) => {
+                METRICS.connections.add(1);
+                on_connection(Accepted { io, peer, permit });
+            }
             Err(refusal) => refused.send_away(io, &peer, refusal, refusals),
         }
     }
@@ -183,6 +187,7 @@ impl Refused {
     }
 
     fn send_away(&mut self, io: Io, peer: &PeerInfo, refusal: Refusal, refusals: Refusals) {
+        METRICS.refused.add(1);
         let frame = match refusal {
             Refusal::User => (refusals.unauthenticated)(peer),
             Refusal::Limit { limit, max } => (refusals.limit_exceeded)(limit, max),

@@ -64,6 +64,12 @@ impl Admission {
         lock(&self.counts).total
     }
 
+    /// All connections, those that have not authenticated yet, and the most of one user.
+    pub fn counts(&self) -> (usize, usize, usize) {
+        let counts = lock(&self.counts);
+        (counts.total, counts.preauth, counts.by_uid.values().copied().max().unwrap_or(0))
+    }
+
     /// A place for a peer.
     ///
     /// # Errors

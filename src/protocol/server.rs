@@ -110,13 +110,19 @@ pub struct StatusResult {
     pub counts: Counts,
     /// `[limits]` in force, by name.
     pub limits: Box<RawValue>,
+    /// How much of them is used now, by the same names.
+    #[serde(default)]
+    pub usage: Usage,
+    /// What the process has done since its start.
+    #[serde(default)]
+    pub totals: Totals,
     /// The storage failure, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_failure: Option<String>,
     /// Environment variables of keys that it has: names only.
     #[serde(default)]
     pub keys: Vec<String>,
-    /// Each connection.
+    /// Connections, those that are furthest behind first; at most 200 of `counts.connections`.
     pub connections: Vec<ConnectionState>,
     /// Each session in memory.
     pub sessions: Vec<SessionState>,
@@ -175,6 +181,59 @@ pub struct Counts {
     pub memory_bytes: u64,
 }
 
+/// How much of `[limits]` is used, by the names of its keys. Where a bound is one of many (connections, sessions), the
+/// fullest of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Requests in flight of one connection.
+    pub in_flight: u64,
+    /// Requests in flight of all.
+    pub in_flight_total: u64,
+    /// Bytes that wait to be written on one connection.
+    pub outbound_bytes: u64,
+    /// Bytes of recent events of one session.
+    pub feed_bytes: u64,
+    /// Requests that wait for one session.
+    pub mailbox: u64,
+    /// Sessions in memory.
+    pub loaded_sessions: u64,
+    /// Connections.
+    pub connections: u64,
+    /// Connections of one local user.
+    pub connections_per_uid: u64,
+    /// Subscriptions of one connection.
+    pub subscriptions: u64,
+    /// Connections that have not authenticated yet.
+    pub preauth_connections: u64,
+    /// Child processes of all tools.
+    pub children: u64,
+}
+
+/// What the process has done since its start; whoever reads it twice has rates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Totals {
+    /// Turns that have ended.
+    pub turns: u64,
+    /// Events that were appended.
+    pub events: u64,
+    /// Tokens that models have read and written.
+    pub tokens: u64,
+    /// Frames of text in flight that were queued for connections.
+    pub deltas: u64,
+    /// Bytes that were written to connections.
+    pub bytes_out: u64,
+    /// Connections that were let in.
+    pub connections: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// Connections that were cut because they took no byte.
+    pub cut: u64,
+    /// Syncs of logs: the n-th count is of those that took less than 2^n microseconds and at least half of that.
+    pub syncs: Vec<u64>,
+}
+
 /// A connection in `server/status`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -188,6 +247,9 @@ pub struct ConnectionState {
     pub client: Option<String>,
     /// Sessions that it follows.
     pub subscriptions: usize,
+    /// Requests of it that are in flight.
+    #[serde(default)]
+    pub in_flight: usize,
     /// Events of its sessions that it has not been sent.
     pub lag_events: u64,
     /// Bytes that wait to be written to it.

@@ -201,6 +201,11 @@ impl Feed {
         begun.map(|(_, child)| child.clone()).collect()
     }
 
+    /// Bytes of recent events that it holds.
+    pub fn tail_bytes(&self) -> usize {
+        self.lock().tail_bytes
+    }
+
     /// What the session has used so far, while it is in memory.
     pub fn totals(&self) -> Option<Totals> {
         self.lock().totals

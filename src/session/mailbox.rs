@@ -236,6 +236,11 @@ impl Mailbox {
         self.leaving.store(false, Ordering::Release);
     }
 
+    /// Ordinary requests that wait.
+    pub(super) fn ordinary(&self) -> usize {
+        self.lock().ordinary
+    }
+
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().commands.is_empty()

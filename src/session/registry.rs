@@ -207,6 +207,16 @@ impl Shared {
         live.collect()
     }
 
+    /// Of the sessions in memory the most requests that wait for one, and the most bytes of recent events of one.
+    pub(crate) fn fullest(&self) -> (usize, usize) {
+        let slots = self.lock();
+        let live = slots.values().filter_map(|slot| match slot {
+            Slot::Live(live) => Some((live.mailbox.ordinary(), live.feed.tail_bytes())),
+            Slot::Dormant(_) => None,
+        });
+        live.fold((0, 0), |most, one| (most.0.max(one.0), most.1.max(one.1)))
+    }
+
     /// Changes each time a session comes into memory.
     pub(crate) fn loads(&self) -> watch::Receiver<u64> {
         self.loads.subscribe()

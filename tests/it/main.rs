@@ -50,6 +50,7 @@ mod steer;
 mod strangers;
 mod subagents;
 mod support;
+mod top;
 mod unixsocket;
 mod update;
 mod web_fetch;

@@ -20,7 +20,7 @@ const READ_BYTES: usize = 4096;
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// The keyboard of the terminal on stdin.
-pub(super) struct Keyboard {
+pub(in super::super) struct Keyboard {
     before: Termios,
     keys: mpsc::Receiver<Vec<u8>>,
     over: CancellationToken,
@@ -28,7 +28,7 @@ pub(super) struct Keyboard {
 
 impl Keyboard {
     /// Takes the terminal: keys come at once, and Ctrl-C is a key.
-    pub(super) fn take() -> io::Result<Self> {
+    pub(in super::super) fn take() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);
@@ -42,7 +42,7 @@ impl Keyboard {
     }
 
     /// What was typed next; `None`: the terminal is gone. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
+    pub(in super::super) async fn next(&mut self) -> Option<Vec<u8>> {
         self.keys.recv().await
     }
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::{Actor, Leaving, Open, Reached};
 use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent};
+use crate::metrics::METRICS;
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
@@ -43,9 +44,12 @@ impl Actor {
     /// position of the first.
     pub(super) fn append(&mut self, events: Vec<FactEvent>) -> Result<Seq, SessionError> {
         let Some(open) = &mut self.open else { return Err(SessionError::Closed(self.id.clone())) };
+        let tokens = open.state.totals.usage.total_tokens;
         match open.append(events) {
             Ok((first, published)) => {
                 self.feed.used(open.state.totals);
+                METRICS.events.add(published.len() as u64);
+                METRICS.tokens.add(open.state.totals.usage.total_tokens.saturating_sub(tokens));
                 self.feed.publish(published, self.status());
                 Ok(first)
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{Actor, Reached};
 use crate::event::{AbortCause, Failure, FailureCode, Message, MessageId, Seq, SessionId, TurnEndReason};
+use crate::metrics::METRICS;
 use crate::session::delegate::retire;
 use crate::session::mailbox::Command;
 use crate::session::{Answer, Answerer, Cancelled, SessionError, Settled};
@@ -147,6 +148,7 @@ impl Actor {
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
         let Some(open) = &self.open else { return };
+        METRICS.turns.add(1);
         open.tools.jobs().end_unlogged();
         let served: Vec<MessageId> = open
             .state

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::disk::Disk;
+use crate::metrics::METRICS;
 use crate::store::StoreError;
 
 /// Threads that sync, at most.
@@ -210,7 +212,9 @@ impl Syncer {
     }
 
     fn sync(&self, log: &Syncable) -> std::io::Result<()> {
+        let began = Instant::now();
         self.disk.sync(&log.file)?;
+        METRICS.syncs.add(began.elapsed());
         let mut fresh = log.fresh.lock().unwrap_or_else(PoisonError::into_inner);
         fresh.drain(..).try_for_each(|directory| self.disk.sync(&directory))
     }
