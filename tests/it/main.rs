@@ -32,6 +32,7 @@ mod interop;
 mod jobs;
 mod keys;
 mod lifecycle;
+mod limits;
 mod mcp;
 mod model_server;
 mod models;

@@ -52,8 +52,8 @@ async fn status_tells_how_much_of_the_limits_is_used_and_what_was_done() {
     assert_eq!((&totals["refused"], &totals["cut"]), (&json!(0), &json!(0)));
     leave(other).await;
     peer.call("session/cancel", json!({ "sessionId": "c" })).await;
-    peer.take_aside();
-    leave(peer).await;
+    peer.leave_unread();
+    peer.finish().await;
 }
 
 /// With ten thousand connections the answer would be megabytes.
