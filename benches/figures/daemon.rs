@@ -23,9 +23,23 @@ impl Daemon {
         Self::prepared(base_url, |_data| {}, |_elapsed| {})
     }
 
+    /// The same with more variables.
+    pub(crate) fn start_with(base_url: &str, variables: &[(&str, &str)]) -> Self {
+        Self::begin(base_url, variables, |_data| {}, |_elapsed| {})
+    }
+
     /// The same on a data directory that is filled before. `ready` is told how long it took until it listened.
     pub(crate) fn prepared(
         base_url: &str,
+        fill: impl FnOnce(&std::path::Path),
+        ready: impl FnOnce(Duration),
+    ) -> Self {
+        Self::begin(base_url, &[], fill, ready)
+    }
+
+    fn begin(
+        base_url: &str,
+        variables: &[(&str, &str)],
         fill: impl FnOnce(&std::path::Path),
         ready: impl FnOnce(Duration),
     ) -> Self {
@@ -34,7 +48,8 @@ impl Daemon {
         std::fs::create_dir(&cwd).unwrap();
         fill(&home.path().join("data"));
         let began = Instant::now();
-        let child = Self::command(home.path(), &socket, base_url).spawn().unwrap();
+        let child =
+            Self::command(home.path(), &socket, base_url).envs(variables.iter().copied()).spawn().unwrap();
         let daemon = Self { child, home, socket, cwd };
         while UnixStream::connect(&daemon.socket).is_err() {
             assert!(began.elapsed() < Duration::from_secs(10), "the daemon does not listen");
@@ -78,6 +93,16 @@ impl Daemon {
     /// Where its sessions are.
     pub(crate) fn data(&self) -> PathBuf {
         self.home.path().join("data")
+    }
+
+    /// A stream on which nothing was said.
+    pub(crate) fn stream(&self) -> UnixStream {
+        UnixStream::connect(&self.socket).unwrap()
+    }
+
+    /// Descriptors that it has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// CPU time used so far, user and system.

@@ -22,6 +22,7 @@
 mod daemon;
 mod disk;
 mod history;
+mod load;
 mod machine;
 mod micro;
 mod model;
@@ -50,6 +51,13 @@ const FIGURES: &[Figure] = &[
     ("million_deltas", turns::million),
     ("sessions_100", turns::sessions),
     ("sessions_on_disk", disk::sessions),
+    ("idle_10000", load::idle::connections),
+    ("subscribers_1000", load::fanout::subscribers),
+    ("fanout_256", load::fanout::session),
+    ("stopped_readers", load::readers::stopped),
+    ("pause_20000", load::readers::pause),
+    ("two_gigabytes", load::readers::gigabytes),
+    ("killed_1000", load::idle::killed),
 ];
 
 fn main() {

@@ -19,12 +19,14 @@ pub(crate) struct Script {
     pub(crate) stamped: bool,
     /// Answers that call `read` before each one of text.
     pub(crate) calls: u64,
+    /// Bytes of each delta; 0: a word.
+    pub(crate) width: usize,
 }
 
 impl Script {
     /// Answers of so many deltas in one write.
     pub(crate) const fn at_once(deltas: usize) -> Self {
-        Self { deltas, pause: Duration::ZERO, batch: deltas, stamped: false, calls: 0 }
+        Self { deltas, pause: Duration::ZERO, batch: deltas, stamped: false, calls: 0, width: 0 }
     }
 }
 
@@ -121,7 +123,11 @@ fn answer(mut stream: &TcpStream, script: Script) -> std::io::Result<()> {
         }
         batch.clear();
         for _ in 0..script.batch.min(script.deltas - sent) {
-            let text = if script.stamped { format!("{} ", now_ns()) } else { "word ".to_owned() };
+            let text = match (script.stamped, script.width) {
+                (true, _) => format!("{} ", now_ns()),
+                (false, 0) => "word ".to_owned(),
+                (false, width) => "w".repeat(width),
+            };
             write!(
                 batch,
                 "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"

@@ -13,7 +13,8 @@ use crate::daemon::{Daemon, Peer};
 use crate::model::{Model, Script};
 use crate::{quantile, sized};
 
-const ANSWER: Script = Script { deltas: 20, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0 };
+const ANSWER: Script =
+    Script { deltas: 20, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0, width: 0 };
 
 /// The yardstick: binds a Unix socket and answers one line.
 pub(crate) fn minimal_server(path: &str) {

@@ -68,8 +68,14 @@ fn fdatasync_ms(directory: &std::path::Path) -> f64 {
 /// From the model server's write to the client's read of the same text.
 pub(crate) fn latency() -> Value {
     let deltas = sized(500, 50);
-    let model =
-        Model::start(Script { deltas, pause: Duration::from_millis(5), batch: 1, stamped: true, calls: 0 });
+    let model = Model::start(Script {
+        deltas,
+        pause: Duration::from_millis(5),
+        batch: 1,
+        stamped: true,
+        calls: 0,
+        width: 0,
+    });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let mut delays = Vec::new();
@@ -80,7 +86,7 @@ pub(crate) fn latency() -> Value {
 }
 
 /// How long each stamp in a delta's text was on its way, in milliseconds.
-fn delays_of(line: &str) -> Vec<f64> {
+pub(crate) fn delays_of(line: &str) -> Vec<f64> {
     let now = now_ns();
     let Some((_, text)) = line.split_once("\"type\":\"text-delta\"") else { return Vec::new() };
     let Some((_, text)) = text.split_once("\"text\":\"") else { return Vec::new() };
@@ -91,7 +97,8 @@ fn delays_of(line: &str) -> Vec<f64> {
 /// A turn of 5,000 deltas as fast as the model writes.
 pub(crate) fn deltas() -> Value {
     let deltas = sized(5_000, 5_000);
-    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 50, stamped: false, calls: 0 });
+    let model =
+        Model::start(Script { deltas, pause: Duration::ZERO, batch: 50, stamped: false, calls: 0, width: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let rounds = sized(20, 3);
@@ -118,7 +125,8 @@ fn text_len(line: &str) -> usize {
 /// A million deltas from one model stream: the daemon's CPU time.
 pub(crate) fn million() -> Value {
     let deltas = sized(1_000_000, 100_000);
-    let model = Model::start(Script { deltas, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0 });
+    let model =
+        Model::start(Script { deltas, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0, width: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peer = daemon.connect();
     let before = daemon.cpu();
@@ -134,7 +142,7 @@ pub(crate) fn million() -> Value {
 /// 100 sessions of 200 deltas, 10 ms apart, each on a connection of its own.
 pub(crate) fn sessions() -> Value {
     let (count, deltas, pause) = (sized(100, 10), sized(200, 20), Duration::from_millis(10));
-    let model = Model::start(Script { deltas, pause, batch: 1, stamped: true, calls: 0 });
+    let model = Model::start(Script { deltas, pause, batch: 1, stamped: true, calls: 0, width: 0 });
     let daemon = Daemon::start(&model.base_url);
     let mut peers: Vec<Peer> = (0..count).map(|_| daemon.connect()).collect();
     let before = daemon.cpu();
@@ -155,8 +163,12 @@ pub(crate) fn sessions() -> Value {
     let (whole, cpu) = (began.elapsed(), daemon.cpu().checked_sub(before).unwrap());
     delays.sort_by(f64::total_cmp);
     let ideal = pause * u32::try_from(deltas).unwrap();
+    let (ratio, p99) = (whole.as_secs_f64() / ideal.as_secs_f64(), quantile(&delays, 0.99));
     json!({
         "sessions": count, "ideal_s": ideal.as_secs_f64(), "whole_s": whole.as_secs_f64(),
-        "delay_p50_ms": quantile(&delays, 0.5), "delay_p99_ms": quantile(&delays, 0.99), "cpu_s": cpu.as_secs_f64(),
+        "over_ideal": ratio, "over_ideal_goal": 1.1,
+        "delay_p50_ms": quantile(&delays, 0.5), "delay_p99_ms": p99, "delay_p99_goal_ms": 10.0,
+        "cpu_s": cpu.as_secs_f64(), "cpu_goal_s": 1.0,
+        "met": ratio <= 1.1 && p99 <= 10.0 && cpu.as_secs_f64() <= 1.0,
     })
 }

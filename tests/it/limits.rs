@@ -1,6 +1,7 @@
 //! Every bound of `[limits]` is crossed by a test: those that have no other home are here, and the table says where each is.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -127,11 +128,11 @@ async fn too_many_requests_for_one_session_are_refused_and_cancel_and_close_are_
     let mut requests = String::new();
     for at in 0..300 {
         let request = json!({ "jsonrpc": "2.0", "id": format!("r{at}"), "method": "session/resume", "params": { "sessionId": "s" } });
-        requests.push_str(&format!("{request}\n"));
+        writeln!(requests, "{request}").unwrap();
     }
     for (id, method) in [("cancel", "session/cancel"), ("close", "session/close")] {
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": { "sessionId": "s" } });
-        requests.push_str(&format!("{request}\n"));
+        writeln!(requests, "{request}").unwrap();
     }
     peer.send_bytes(requests.as_bytes()).await;
     let mut refused = 0;
