@@ -35,13 +35,11 @@ pub(crate) struct Told {
     pub(crate) text: u32,
     pub(crate) next: u64,
     pub(crate) deltas: u64,
-    pub(crate) bytes: u64,
 }
 
 impl Told {
     /// Takes a line. Nothing is parsed but what is looked for: the generator must not be what is measured.
     pub(crate) fn take(&mut self, line: &str) {
-        self.bytes += line.len() as u64;
         if let Some(text) = between(line, "\"type\":\"text-delta\",\"index\":0,\"text\":\"", "\"}}") {
             self.deltas += 1;
             self.text = crc32c::crc32c_append(self.text, text.as_bytes());
@@ -57,7 +55,6 @@ impl Told {
     pub(crate) fn read_to(&mut self, peer: &mut Peer, last: u64) {
         while self.next <= last {
             let line = peer.next();
-            self.bytes += line.len() as u64;
             if let Some(seq) = between(line, "\",\"seq\":", ",")
                 && !line.contains("\"transient\":true")
             {

@@ -59,6 +59,11 @@ pub struct SessionId(Arc<str>);
 pub struct InvalidSessionId;
 
 impl SessionId {
+    /// The id that sorts before all others: one blank.
+    pub(crate) fn least() -> Self {
+        Self(Arc::from(" "))
+    }
+
     /// Longest id in bytes.
     pub const BYTES_MAX: usize = 256;
 

@@ -1,10 +1,11 @@
 //! Readers that stop, that pause, and one that reads for long.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{MANY, Told, follow, last};
+use super::{MANY, Told, between, follow, last};
 use crate::daemon::{Daemon, Peer};
 use crate::model::{Model, Script};
 use crate::sized;
@@ -14,47 +15,84 @@ fn megabyte() -> Script {
     Script { deltas: 1000, pause: Duration::ZERO, batch: 20, stamped: false, calls: 0, width: 1000 }
 }
 
+/// Turns of one session. A model is sent all that was said, so a conversation of hundreds of megabytes would be what is
+/// measured; sessions that are through leave memory.
+const TURNS: usize = 20;
+
+const LEAVING: (&str, &str) = ("DSHD_SESSIONS__IDLE_UNLOAD", "100ms");
+
+/// What a follower of many sessions was told of each.
+#[derive(Default)]
+struct All(HashMap<String, Told>);
+
+impl All {
+    fn take(&mut self, line: &str) {
+        if let Some(session) = between(line, "\"sessionId\":\"", "\"") {
+            if !self.0.contains_key(session) {
+                self.0.insert(session.to_owned(), Told::default());
+            }
+            self.0.get_mut(session).unwrap().take(line);
+        }
+    }
+
+    /// The hashes of all events, by session.
+    fn hashes(&self) -> BTreeMap<&str, (u64, u32)> {
+        self.0.iter().map(|(session, told)| (session.as_str(), (told.next, told.events))).collect()
+    }
+}
+
 /// Runs turns and reads all of them; megabytes of text a second.
-fn run(peer: &mut Peer, turns: usize, told: &mut Told) -> f64 {
-    let began = Instant::now();
-    for _ in 0..turns {
-        let id = peer.prompt("s");
+fn run(peer: &mut Peer, turns: std::ops::Range<usize>, told: &mut All) -> f64 {
+    let (count, began) = (turns.len(), Instant::now());
+    for turn in turns {
+        let id = peer.prompt(&format!("s{}", turn / TURNS));
         peer.reply(id, |line| told.take(line));
     }
-    turns as f64 / began.elapsed().as_secs_f64()
+    count as f64 / began.elapsed().as_secs_f64()
 }
 
 /// One reader that keeps up and fifty that have stopped.
 pub(crate) fn stopped() -> Value {
-    let (turns, readers, resumed) = (sized(500, 10), sized(50, 5), sized(4, 2));
+    let (turns, readers, resumed) = (sized(500, 40), sized(50, 5), sized(4, 2));
     let model = Model::start(megabyte());
-    let daemon = Daemon::start_with(&model.base_url, &MANY);
+    let daemon = Daemon::start_with(&model.base_url, &[&MANY[..], &[LEAVING]].concat());
     let mut fast = daemon.connect();
-    let mut told = Told::default();
-    run(&mut fast, sized(20, 2), &mut told);
+    let mut told = All::default();
     // Alone before and after, since a machine's pace is not constant.
-    let alone_before = run(&mut fast, turns / 2, &mut told);
+    let half = turns / 2 / TURNS * TURNS;
+    run(&mut fast, 0..half, &mut told);
+    let alone_before = run(&mut fast, half..2 * half, &mut told);
+    let from = 2 * half;
     let mut stopped: Vec<Peer> = (0..readers).map(|_| daemon.connect()).collect();
-    for peer in &mut stopped {
-        // From the start: it is told a little, and takes no more.
-        follow(peer, "s");
+    for at in from / TURNS..(from + turns) / TURNS {
+        fast.call("session/create", &json!({ "sessionId": format!("s{at}") }));
+        for peer in &mut stopped {
+            follow(peer, &format!("s{at}"));
+        }
     }
     let memory = daemon.memory_kib();
-    let beside = run(&mut fast, turns, &mut told);
+    let mut seen = All::default();
+    let beside = run(&mut fast, from..from + turns, &mut seen);
     let grown = daemon.memory_kib().saturating_sub(memory) as f64 / 1024.0;
-    let whole = last(&mut fast, "s");
     let mut same = 0;
     for mut peer in stopped.drain(..resumed) {
-        let mut seen = Told::default();
-        seen.read_to(&mut peer, whole);
-        same += usize::from(seen.events == told.events);
+        let mut late = All::default();
+        while late.hashes() != seen.hashes() {
+            let behind = late.0.values().map(|told| told.next).sum::<u64>()
+                < seen.0.values().map(|told| told.next).sum();
+            assert!(behind, "a reader that had stopped was told something else");
+            late.take(peer.next());
+        }
+        same += 1;
     }
     drop(stopped);
-    let alone_after = run(&mut fast, turns / 2, &mut Told { next: told.next, ..Told::default() });
+    let after = from + turns;
+    let alone_after = run(&mut fast, after..after + half, &mut told);
     let alone = f64::midpoint(alone_before, alone_after);
     let lost = 100.0 * (1.0 - beside / alone);
     json!({
-        "stopped": readers, "megabytes": turns, "mb_s_alone": alone, "mb_s_beside_them": beside,
+        "stopped": readers, "megabytes": turns, "sessions": turns / TURNS,
+        "mb_s_alone_before": alone_before, "mb_s_alone_after": alone_after, "mb_s_beside_them": beside,
         "lost_percent": lost, "lost_percent_goal": 5, "memory_grown_mib": grown, "memory_grown_goal_mib": 60,
         "resumed": resumed, "resumed_to_the_same_hash": same,
         "met": lost < 5.0 && grown <= 60.0 && same == resumed,
@@ -112,14 +150,13 @@ pub(crate) fn gigabytes() -> Value {
     let gigabytes: usize = std::env::var("BENCH_GB").ok().map_or(2, |text| text.parse().unwrap());
     let turns = sized(gigabytes * 1000, 20);
     let model = Model::start(megabyte());
-    let daemon = Daemon::start_with(&model.base_url, &MANY);
+    let daemon = Daemon::start_with(&model.base_url, &[&MANY[..], &[LEAVING]].concat());
     let mut peer = daemon.connect();
-    let mut told = Told::default();
-    // Sessions of a hundred turns, so that what is measured is the stream and not a conversation.
+    let mut bytes = 0;
     let mut run = |from: usize, to: usize| {
         for turn in from..to {
-            let id = peer.prompt(&format!("s{}", turn / 100));
-            peer.reply(id, |line| told.bytes += line.len() as u64);
+            let id = peer.prompt(&format!("s{}", turn / TURNS));
+            peer.reply(id, |line| bytes += line.len() as u64);
         }
     };
     let warm = turns / 5;
@@ -129,7 +166,7 @@ pub(crate) fn gigabytes() -> Value {
     let grown = daemon.memory_kib().saturating_sub(before) as f64 / 1024.0;
     let measured = (turns - warm) as f64 / 1000.0;
     json!({
-        "gigabytes_of_text": turns as f64 / 1000.0, "gigabytes_read": told.bytes as f64 / 1e9,
+        "gigabytes_of_text": turns as f64 / 1000.0, "gigabytes_read": bytes as f64 / 1e9,
         "memory_kib": before, "grown_mib_a_gigabyte": grown / measured, "grown_goal_mib": 1,
         "met": grown / measured <= 1.0,
     })

@@ -162,3 +162,28 @@ async fn a_closed_session_is_told_and_can_be_prompted_again() {
     let seqs: Vec<u64> = peer.events("s").iter().map(|event| event["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (0..seqs.len() as u64).collect::<Vec<_>>(), "nothing is lost or doubled");
 }
+
+/// Those who lag read the store a few at a time, and those who are level do not wait for them.
+#[tokio::test]
+async fn who_lags_waits_for_a_reader_of_the_store_and_who_is_level_does_not() {
+    let served = Served::new(|config| config.limits.feed_bytes.0 = 32 * 1024);
+    let mut level = served.peer(json!({ "deltas": false })).await;
+    // More than the tail holds.
+    for _ in 0..40 {
+        let id = level.prompt("s", "hello").await;
+        level.reply(id).await;
+    }
+    let all = served.house.shared.readers.clone().acquire_many_owned(8).await.unwrap();
+    assert_eq!(served.house.shared.readers.available_permits(), 0, "eight read at once");
+    let mut late = served.peer(json!({ "deltas": false })).await;
+    late.call("session/subscribe", json!({ "sessionId": "s", "since": -1 })).await;
+    let id = level.prompt("s", "again").await;
+    assert_eq!(level.reply(id).await["result"]["status"], "ok");
+    late.call("server/ping", json!({})).await;
+    assert_eq!(late.events("s"), Vec::<Value>::new(), "its page is not read yet");
+    drop(all);
+    let expected = level.events("s");
+    let last = expected.last().unwrap()["seq"].clone();
+    late.until(|frame| frame["params"]["event"]["seq"] == last).await;
+    assert_eq!(late.events("s"), expected);
+}

@@ -34,9 +34,6 @@ const BATCH: usize = 32;
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(10);
 const LOOK_AGAIN_SHARE: u32 = 20;
 
-/// Sessions that come in before the list is packed again, or a quarter of those that are there.
-const PACK_AFTER: usize = 1000;
-
 /// By so much a file's time may be behind that of its last event.
 const CLOCK_SLACK_MS: u64 = 1000;
 
@@ -59,8 +56,6 @@ struct State {
     /// Logs that are to be looked at, the newest last once they are sorted.
     pending: Vec<Candidate>,
     is_sorted: bool,
-    /// Sessions that came into the list since it was packed.
-    inserted: usize,
     /// Logs that this process writes, or wrote since they were looked at.
     touched: HashSet<SessionId>,
     /// When all logs were last looked at, and how long that took.
@@ -248,7 +243,6 @@ impl Index {
         if state.pending.is_empty() {
             state.pending = Vec::new();
         }
-        state.pack();
     }
 
     /// Looks at a log if it has changed; one that can't be read is left out of the list.
@@ -263,8 +257,8 @@ impl Index {
         }
         let summary = read(&path, stamp, before).ok().flatten();
         state.remove(number, &short);
-        let place = summary.map(|summary| state.insert(summary));
-        state.shelves.entry(number).or_default().known.insert(short, Known { stamp, place });
+        let updated_at = summary.map(|summary| state.insert(summary));
+        state.shelves.entry(number).or_default().known.insert(short, Known::new(stamp, updated_at));
     }
 
     fn path(&self, name: &[u8; 32]) -> PathBuf {
@@ -318,14 +312,6 @@ impl State {
         }
     }
 
-    /// A tree that was filled in order is half empty; built at once it is full.
-    fn pack(&mut self) {
-        if self.inserted > PACK_AFTER.max(self.places.len() / 4) {
-            self.inserted = 0;
-            self.places = std::mem::take(&mut self.places).into_iter().collect();
-        }
-    }
-
     fn page(&self, query: &ListQuery) -> Listing {
         let wanted = |entry: &Entry| query.cwd.as_deref().is_none_or(|cwd| *entry.cwd == *cwd);
         let after = query.after.as_ref().map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
@@ -343,25 +329,36 @@ impl State {
 
     fn known(&self, shelf: u8, short: &Digest) -> Option<(Stamp, Option<Summary>)> {
         let known = self.shelves.get(&shelf)?.known.get(short)?;
-        let entry = known.place.as_ref().and_then(|place| Some((place, self.places.get(place)?)));
+        let place = known.updated_at().and_then(|updated_at| self.place(updated_at, short));
+        let entry = place.and_then(|place| Some((place, self.places.get(place)?)));
         Some((known.stamp, entry.map(|(place, entry)| entry.summary(place))))
     }
 
-    fn insert(&mut self, summary: Summary) -> Place {
+    /// Takes a session into the list. Says when it was last written.
+    fn insert(&mut self, summary: Summary) -> u64 {
         let place = Place { updated_at: Reverse(summary.updated_at), id: summary.header.id.clone() };
         let cwd = self.cwds.get(summary.header.cwd.as_str()).cloned().unwrap_or_else(|| {
             let cwd: Arc<str> = summary.header.cwd.as_str().into();
             self.cwds.insert(cwd.clone());
             cwd
         });
-        self.places.insert(place.clone(), Entry::new(summary, cwd));
-        self.inserted += 1;
-        place
+        let updated_at = summary.updated_at;
+        self.places.insert(place, Entry::new(summary, cwd));
+        updated_at
+    }
+
+    /// The place of a log that was last written at `updated_at`. An index by name would hold every id twice.
+    fn place(&self, updated_at: u64, short: &Digest) -> Option<&Place> {
+        let from = Place { updated_at: Reverse(updated_at), id: SessionId::least() };
+        let same = self.places.range(from..).take_while(|(place, _)| place.updated_at.0 == updated_at);
+        same.map(|(place, _)| place).find(|place| entry::short(&entry::digest(&place.id)) == *short)
     }
 
     fn remove(&mut self, shelf: u8, short: &Digest) {
         let known = self.shelves.get_mut(&shelf).and_then(|shelf| shelf.known.remove(short));
-        let Some(entry) = known.and_then(|known| self.places.remove(&known.place?)) else { return };
+        let updated_at = known.and_then(|known| known.updated_at());
+        let place = updated_at.and_then(|updated_at| self.place(updated_at, short)).cloned();
+        let Some(entry) = place.and_then(|place| self.places.remove(&place)) else { return };
         // The set and the entry itself.
         if Arc::strong_count(&entry.cwd) <= 2 {
             self.cwds.remove(&*entry.cwd);

@@ -34,8 +34,18 @@ impl Stamp {
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) stamp: Stamp,
-    /// Where it is in the list; none: it is no log.
-    pub(super) place: Option<Place>,
+    /// When it was last written, which finds it in the list; the largest number: it is no log.
+    updated_at: u64,
+}
+
+impl Known {
+    pub(super) fn new(stamp: Stamp, updated_at: Option<u64>) -> Self {
+        Self { stamp, updated_at: updated_at.unwrap_or(u64::MAX) }
+    }
+
+    pub(super) fn updated_at(&self) -> Option<u64> {
+        Some(self.updated_at).filter(|updated_at| *updated_at < u64::MAX)
+    }
 }
 
 /// What a line of the list says beside its place.
