@@ -254,7 +254,7 @@ impl Subscription {
     fn unreadable(&self, error: &SessionError) -> CloseCause {
         tracing::warn!(session = %self.feed.session(), %error, "a subscriber can't be caught up");
         if matches!(error, SessionError::NotFound(_)) {
-            CloseCause::Closed
+            CloseCause::Deleted
         } else {
             CloseCause::StorageFailed
         }

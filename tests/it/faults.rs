@@ -175,3 +175,33 @@ async fn when_stopping_nothing_new_begins_and_a_queued_prompt_stays_for_the_next
     assert_eq!(asked.len(), 3, "{asked:?}");
     leave(peer).await;
 }
+
+/// A session left memory for being idle while the daemon waited for another's turn, and who waited for its queued prompt was
+/// answered with an internal error.
+#[tokio::test]
+async fn a_queued_prompt_is_answered_though_its_session_is_idle_while_the_daemon_stops() {
+    let mut stage = Stage::with("", "[sessions]\nidle_unload = \"30ms\"").await;
+    let (first, other) = (stage.live(), stage.live());
+    let mut peer = stage.peer().await;
+    let running = peer.send_prompt("s", "first").await;
+    stage.model.request().await;
+    let elsewhere = peer.send_prompt("other", "x").await;
+    stage.model.request().await;
+    let queued = peer.send("session/prompt", prompt("s", "second", &json!({ "whenBusy": "queue" }))).await;
+    peer.take(|message| message["params"]["event"]["data"]["inserted"][0]["content"][0]["text"] == "second")
+        .await;
+    peer.call("server/drain", json!({})).await;
+    first.send(chat::text("done") + &chat::finish("stop")).await;
+    first.end().await;
+    assert_eq!(peer.reply(running).await["result"]["status"], "ok");
+    // Longer than an idle session stays; the time is what it is about.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    other.send(chat::text("done") + &chat::finish("stop")).await;
+    other.end().await;
+    assert_eq!(peer.reply(elsewhere).await["result"]["status"], "ok");
+    let error = peer.reply(queued).await["error"].take();
+    assert_eq!(error["data"]["kind"], "shutting_down", "{error}");
+    peer.take_aside();
+    leave(peer).await;
+    stage.stop().await;
+}

@@ -65,6 +65,10 @@ async fn lives(home: &Home, length: Duration, mut random: Random) -> u64 {
             () = life => {}
         }
         ended += 1;
+        let said = daemon.stderr();
+        let trouble: Vec<&str> =
+            said.lines().filter(|line| line.contains("incident") || line.contains("ERROR")).collect();
+        assert!(trouble.is_empty(), "{}", trouble.join("\n"));
         if random.below(3) == 0 {
             let status = daemon.stop().await;
             assert_eq!(status.code(), Some(0), "a graceful stop");

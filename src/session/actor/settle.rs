@@ -29,6 +29,11 @@ impl Waiters {
         waiting.push(answer);
     }
 
+    /// Whether anybody waits for a prompt's end.
+    pub(super) fn has_prompts(&self) -> bool {
+        !self.prompts.is_empty()
+    }
+
     /// A prompt ended without a turn.
     pub(super) fn settle(&mut self, message_id: &MessageId, outcome: &Result<Settled, SessionError>) {
         for answer in self.prompts.remove(message_id).unwrap_or_default() {

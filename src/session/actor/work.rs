@@ -15,7 +15,8 @@ impl Actor {
     /// Leaves memory, unless something of the session's runs. One that nobody has prompted yet would be lost by that, so
     /// it stays, too.
     pub(super) async fn unload_if_at_rest(&mut self) {
-        if self.running.is_some() || !self.barriers.is_empty() {
+        // While the daemon stops, a queued prompt has no turn, and who waits for it is told at the session's end.
+        if self.running.is_some() || !self.barriers.is_empty() || self.waiters.has_prompts() {
             return;
         }
         let rests = match &self.open {
