@@ -16,6 +16,8 @@ const TAIL_SHARE: u64 = 5;
 const ENOUGH_PERCENT: u64 = 70;
 /// What is not worth a summary: one part of so many of the room.
 const WORTH_SHARE: u64 = 10;
+/// Nor what is hardly longer than a summary is, in tokens.
+const WORTH_TOKENS: u64 = 128;
 /// Results of the latest exchange are cut when it is above this share of the room, down to half of it.
 const LATEST_SHARE: u64 = 2;
 /// A result below this is not worth a cut.
@@ -148,7 +150,7 @@ impl<'a> Given<'a> {
             }
         }
         let (size, run) = longest?;
-        (self.scaled(size) > self.room / WORTH_SHARE).then_some(run)
+        (size > WORTH_TOKENS && self.scaled(size) > self.room / WORTH_SHARE).then_some(run)
     }
 }
 

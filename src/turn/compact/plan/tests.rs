@@ -171,3 +171,16 @@ fn a_lone_summary_is_not_summarised_again() {
     let plan = Given::new(&messages, 10_000, 1_000, &messages[2].id).plan();
     assert_eq!(plan, Plan::default());
 }
+
+/// A summary that was longer than what it summarised made the conversation grow.
+#[test]
+fn what_is_hardly_longer_than_a_summary_stays() {
+    let parts = [Part::Prompt(0), Part::Calls(vec![100]), Part::Prompt(0), Part::Answer(2000)];
+    let messages = conversation(&parts);
+    let own = messages[1].id.clone();
+    assert_eq!(Given::new(&messages, 1000, 100, &own).plan().summary, None);
+    let parts =
+        [Part::Prompt(0), Part::Calls(vec![500]), Part::Answer(500), Part::Prompt(0), Part::Answer(2000)];
+    let messages = conversation(&parts);
+    assert!(Given::new(&messages, 1000, 100, &own).plan().summary.is_some());
+}
