@@ -217,6 +217,8 @@ impl Subscription {
 
     /// Sends one page from the store. Says why the subscription ends when there is none to be had.
     async fn catch_up(&mut self, after: Option<Seq>, until: Seq) -> Result<Option<CloseCause>, Closed> {
+        // A page is not read, and not held, while there is no room for any of it: who has stopped costs its queue alone.
+        drop(self.common.outbound.room(1).await?);
         let page_permit = self.common.page.clone().acquire_owned().await.map_err(|_| Closed)?;
         let read = {
             let _reader = self.common.readers.acquire().await.map_err(|_| Closed)?;
