@@ -362,7 +362,16 @@ async fn a_server_that_is_late_brings_its_tools_to_a_later_step() {
     scene.daemon.wait_for_line("a step goes on without the tools of an MCP server that is slow");
     std::fs::write(&gate, "").unwrap();
     scene.daemon.wait_for_line("an MCP server is ready");
-    let offers = offers(&scene.turn("s").await);
+    // It may be ready a moment before it is heard of.
+    let offers = within("its tools", async {
+        loop {
+            let told = offers(&scene.turn("s").await);
+            if told.len() > 1 {
+                return told;
+            }
+        }
+    })
+    .await;
     assert_eq!((offers.len(), offers[1].0.as_str(), offers[1].1.len()), (2, "change", 13));
     scene.end().await;
 }
