@@ -8,6 +8,11 @@
 //! million deltas 0.66 s of CPU; 100 sessions 2.10 s of 2.0, delay p99 1.7 ms, 0.9 s of CPU; a settled turn 0.86 ms beside
 //! a model of 0.03 ms and an fdatasync of 0.17 ms; 470,000 appends, 2,860 synced, 19,200 synced of 15 sessions a second;
 //! codec 21.7 M lines, envelope 1.86 M requests (generic value 1.30 M), encode 3.09 M events a second.
+//!
+//! Load, the same machine: 9,800 idle connections 8.4 KiB each, 0 % CPU, a turn among them 0.75 ms beside 0.73; 1,000
+//! subscribers p99 1.9 ms; 256 followers of 20,000 deltas a second 1.0 s of CPU beside 0.06 s for one, 509 frames each; 20,000
+//! events written in 0.13 s; 100,000 sessions ready in 14 ms, listed in 1.2 ms, 375 bytes each. 50 stopped readers
+//! beside one that loses 1 to 4 %: 120 MiB, where 60 is the goal; 2 GB to one client: 5.5 MiB a GB, where 1 is the goal.
 
 #![expect(
     clippy::unwrap_used,
