@@ -70,7 +70,9 @@ impl Meta {
             self.truncated = true;
             return;
         }
-        let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_lines(window.old, window.new);
+        // Lines end with a line feed, as they are counted everywhere here; `diff_lines` ends them at a lone carriage return, too.
+        let (old_lines, new_lines) = (lines(window.old), lines(window.new));
+        let diff = TextDiff::configure().timeout(SEARCH_TIME_MAX).diff_slices(&old_lines, &new_lines);
         let before = if old.is_some() { &self.path } else { "/dev/null" };
         let mut unified = format!("--- {before}\n+++ {}\n", self.path);
         let mut used = 0;
@@ -166,6 +168,10 @@ impl<'a> Window<'a> {
     }
 }
 
+fn lines(text: &str) -> Vec<&str> {
+    text.split_inclusive('\n').collect()
+}
+
 /// Where the lines of context begin at the end of this text, the line that it ends in not counted.
 fn lines_back(text: &[u8]) -> usize {
     memchr::memrchr_iter(b'\n', text).nth(CONTEXT_LINES).map_or(0, |newline| newline + 1)
@@ -254,7 +260,15 @@ mod tests {
         assert_eq!((meta.diffs.len(), meta.truncated), (1, false));
     }
 
+    #[test]
+    fn a_lone_carriage_return_ends_no_line() {
+        let meta = compare(Some("\rx\n\n\r\n"), "\rx\n\n\r\na", 4096);
+        assert_eq!(meta.diffs, [change("\rx\n\n\r\n", "\rx\n\n\r\na")]);
+        assert!(meta.unified.contains("@@ -1,3 +1,4 @@\n"), "{}", meta.unified);
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn the_unified_diff_is_that_of_the_whole_texts(old in "([ab那\r]{0,2}\n){0,14}[ab]?", new in "([ab那\r]{0,2}\n){0,14}[ab]?", both in "([xy]\n){0,9}") {
             for (old, new) in [(format!("{both}{old}"), format!("{both}{new}")), (format!("{both}{old}\n{both}"), format!("{both}{new}\n{both}"))] {
