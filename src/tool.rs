@@ -201,13 +201,6 @@ impl Tools {
     }
 }
 
-/// Milliseconds since the epoch.
-fn now_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 /// Codes of failed calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failed {

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::call::lost_result;
-pub use self::context::now_ms;
 pub use self::fact::{Fact, FactEvent, Facts, Fresh, Given, Logged, Lost, Told, Wants};
 pub use self::measure::Measured;
 

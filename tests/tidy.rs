@@ -31,7 +31,7 @@ const LAYERS: &[&[&str]] = &[
     &["config", "telemetry"],
     &["image"],
     &["event"],
-    &["expectation", "metrics", "shutdown", "signal"],
+    &["clock", "expectation", "metrics", "shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use dshd::clock::now_ms;
 use dshd::event::{EventBody, Seq, SessionEvent, SessionId, SessionTitle, TitleSource, TurnStart};
 use dshd::store::file::FileStore;
 use dshd::store::{Header, Line, SessionStore as _};
@@ -27,10 +28,6 @@ fn line(seq: u64, time_ms: u64, body: EventBody) -> Line {
 /// Writes sessions of a few events each, as a daemon would have left them.
 fn write(data: &Path, count: usize) {
     let store = FileStore::open(data).unwrap();
-    let now_ms = || {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        u64::try_from(since.as_millis()).unwrap()
-    };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         for at in 0..count as u64 {

@@ -25,11 +25,6 @@ pub(super) fn local(epoch_ms: u64) -> String {
     moment.strftime("%Y-%m-%d %H:%M:%S.%3f").to_string()
 }
 
-/// Now, in epoch milliseconds.
-pub(super) fn now_ms() -> u64 {
-    u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(0)
-}
-
 /// A path with the home written as `~`.
 pub(super) fn short_path(path: &str, environment: &Environment) -> String {
     match environment.get("HOME").and_then(|home| path.strip_prefix(home)) {

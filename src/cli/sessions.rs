@@ -9,6 +9,7 @@ use super::escape::one_line;
 use super::reach::{self, Reached};
 use super::table::Table;
 use super::{Failure, Globals, exit, human, listing, offline, output, refusal};
+use crate::clock::now_ms;
 use crate::event::{SessionId, Totals};
 use crate::protocol::{Empty, LastSeq, ListedSession, Method, SessionParams, SessionStatus};
 use crate::store::Summary;
@@ -197,7 +198,7 @@ fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> Stri
     header.extend(priced.then_some("COST"));
     header.extend(["CWD", "TITLE"]);
     let mut table = Table::new(&header, has_header);
-    let now = human::now_ms();
+    let now = now_ms();
     for session in sessions {
         let state = match session.status {
             SessionStatus::Running => "running",

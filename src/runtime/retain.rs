@@ -5,10 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::Runtime;
+use crate::clock::now_ms;
 use crate::config::{ByteSize, Retain};
 use crate::event::SessionId;
 use crate::store::Size;
-use crate::turn::now_ms;
 
 /// How often it is looked, beside at the start and when the configuration changes.
 const LOOK_EVERY: Duration = Duration::from_hours(1);

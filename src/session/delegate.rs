@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 use super::mailbox::{Command, PromptAnswers};
 use super::registry::Shared;
 use super::{Answer, NewSession, Position, PromptRequest, SessionError, Settled, WhenBusy};
+use crate::clock::now_ms;
 use crate::event::{
     AbortCause, Block, EventBody, FailureCode, Message, Seq, SessionId, StopReason, SubagentCatalog,
     SubagentFinished, SubagentStarted, Totals, TurnEndReason,
 };
 use crate::tool::{Delegate, DelegateError, Delegated, Delegation};
-use crate::turn::{FactEvent, Facts, now_ms};
+use crate::turn::{FactEvent, Facts};
 
 /// Of a child's last message, as JSON in the parent's log; the child's own log has all of it.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;

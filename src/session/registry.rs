@@ -11,6 +11,7 @@ use super::actor::Actor;
 use super::feed::{Feed, Framing, SharedFeed};
 use super::mailbox::{Command, Mailbox};
 use super::{SessionError, Status};
+use crate::clock::now_ms;
 use crate::config::Config;
 use crate::event::SessionId;
 use crate::mcp::Servers;
@@ -19,7 +20,6 @@ use crate::provider::registry::Providers;
 use crate::shutdown::Scope;
 use crate::store::SessionStore;
 use crate::tool::Tools;
-use crate::turn::now_ms;
 
 /// What all sessions are made with.
 pub struct Parts {

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::clock::now_ms;
+
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
 
@@ -50,8 +52,7 @@ impl<W: Write> Write for Bounded<W> {
 }
 
 fn today() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX) / DAY_MS)
+    now_ms() / DAY_MS
 }
 
 #[cfg(test)]

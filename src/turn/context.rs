@@ -28,8 +28,6 @@ say so first.";
 /// Longest title in characters.
 const TITLE_CHARS_MAX: usize = 60;
 
-pub use super::text::now_ms;
-
 #[derive(Serialize)]
 struct Section {
     name: &'static str,

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::clock::now_ms;
 use crate::provider::BlockKind;
 
 /// The text in flight of one session, shared by its turn and its feed.
@@ -262,13 +263,6 @@ impl Lines<'_> {
         self.out.extend_from_slice(b"}}}");
         self.out.extend_from_slice(self.frame.suffix);
     }
-}
-
-/// Milliseconds since the epoch.
-pub fn now_ms() -> u64 {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Appends `text` as the inside of a JSON string, U+2028 and U+2029 escaped too.

@@ -7,6 +7,7 @@ use super::super::prompt::session::last;
 use super::super::reach::Reached;
 use super::super::{Failure, Globals, exit, human, listing};
 use super::{AttachArgs, create};
+use crate::clock::now_ms;
 use crate::event::SessionId;
 use crate::protocol::{InitializeParams, LastSeq, ListedSession, SessionStatus};
 
@@ -84,7 +85,7 @@ async fn listed(reached: &Reached, id: SessionId) -> Result<ListedSession, Failu
 
 /// Asks which one, by its number.
 fn pick(sessions: &[ListedSession]) -> Result<usize, Failure> {
-    let now = human::now_ms();
+    let now = now_ms();
     let mut stderr = io::stderr();
     let failed =
         |error: io::Error| Failure::new(exit::REFUSED, "io", format!("cannot ask on this terminal: {error}"));

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use super::super::happening::Envelope;
 use super::super::{Failure, human};
 use super::LogArgs;
+use crate::clock::now_ms;
 
 /// A place in a log as people say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl Selection {
     /// # Errors
     /// Wrong usage: a place that is neither position nor time.
     pub(super) fn of(args: &LogArgs) -> Result<Self, Failure> {
-        let now = human::now_ms();
+        let now = now_ms();
         let place = |flag: &str, text: &Option<String>| match text {
             Some(text) => place(text, now).map(Some).ok_or_else(|| {
                 Failure::usage(format!("{flag}: {text:?} is neither a position nor a time"))

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::super::escape::one_line;
 use super::super::{Globals, human};
 use super::rates::Rates;
+use crate::clock::now_ms;
 use crate::protocol::{ConnectionState, Phase, SessionStatus, StatusResult};
 
 /// Connections and sessions that a screen shows.
@@ -19,9 +20,9 @@ const HEADER: &str =
 /// A line as vmstat writes it.
 pub(super) fn line(rates: &Rates, status: &StatusResult, header: bool) -> String {
     let mut text = if header { HEADER.to_owned() } else { String::new() };
-    let time = human::local(human::now_ms());
+    let time = human::local(now_ms());
     let clock = time.get(11..19).unwrap_or(&time);
-    let (waiting, lag) = (status.usage.mailbox, furthest(status));
+    let (waiting, lag) = (status.usage.mailbox, status.usage.outbound_bytes);
     let _ = writeln!(
         text,
         "{clock} {:>5} {:>5} {waiting:>5} {:>5} {:>7.1} {:>7.0} {:>8.0} {:>7.0} {:>9} {:>9} {:>8}",
@@ -110,11 +111,6 @@ pub(in super::super) fn moves(connection: &ConnectionState) -> &'static str {
         (_, 0..STUCK_MS) => "moving",
         (..) => "stuck",
     }
-}
-
-/// The most bytes that wait for one connection.
-fn furthest(status: &StatusResult) -> u64 {
-    status.usage.outbound_bytes
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]

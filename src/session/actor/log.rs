@@ -3,12 +3,13 @@
 use bytes::Bytes;
 
 use super::{Actor, Leaving, Open, Reached};
+use crate::clock::now_ms;
 use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent};
 use crate::metrics::METRICS;
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
 use crate::store::{Header, Line, SessionLog, StoreError};
-use crate::turn::{Fact, FactEvent, Given, Logged, Lost, Wants, now_ms};
+use crate::turn::{Fact, FactEvent, Given, Logged, Lost, Wants};
 
 /// A session's log, or what it will begin with: no file is made before the first prompt.
 pub(super) enum Journal {

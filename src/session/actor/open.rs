@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::log::Journal;
 use super::{Actor, Open};
+use crate::clock::now_ms;
 use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
 use crate::provider::registry::RouteError;
 use crate::session::delegate::Spawner;
@@ -18,7 +19,7 @@ use crate::session::state::State;
 use crate::session::{Budget, NewSession, SessionError};
 use crate::store::{Blobs, Extent, Header, Opened, StoreError};
 use crate::tool::{Delegate, Offer, ToolState};
-use crate::turn::{Facts, Fresh, Memory, Route, Turn, now_ms};
+use crate::turn::{Facts, Fresh, Memory, Route, Turn};
 
 /// Batches of replayed events that may wait.
 const REPLAY_BATCHES_MAX: usize = 4;

@@ -3,10 +3,11 @@
 
 use super::log::Journal;
 use super::{Actor, Leaving, Open, session_error};
+use crate::clock::now_ms;
 use crate::event::{EventBody, JobRegistered, JobSettled, JobStatus};
 use crate::session::CloseCause;
 use crate::store::StoreError;
-use crate::turn::{FactEvent, now_ms};
+use crate::turn::FactEvent;
 
 /// What of `shutdown.cancel_grace` they get to end by themselves; the rest is for killing them.
 const GRACE_SHARE: u32 = 2;

@@ -8,11 +8,12 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::ended::Ended;
+use crate::clock::now_ms;
 use crate::event::{EventBody, JobCall, JobRegistered, JobSettled, JobStatus, SessionId};
 use crate::process::{Running, Terms, View};
 use crate::shutdown::Scope;
+use crate::tool::Notify;
 use crate::tool::bash::text::Composer;
-use crate::tool::{Notify, now_ms};
 
 /// The longest wait for jobs whose processes were killed.
 const END_WAIT: Duration = Duration::from_secs(3);

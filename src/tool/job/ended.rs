@@ -1,5 +1,6 @@
 //! How a job ended, and what is kept of it then.
 
+use crate::clock::now_ms;
 use crate::event::{JobStatus, SessionId};
 use crate::process::{End, Finished, RunError, Stopped};
 use crate::tool::bash::text::{Composer, end_text};
@@ -31,7 +32,7 @@ impl Ended {
         };
         let line = status_line(job_id, &format!("{}, {detail}", word(status)));
         let text = composer.compose(session, String::new(), streams, vec![line]).await;
-        Self { finished_at: crate::tool::now_ms(), status, detail, text }
+        Self { finished_at: now_ms(), status, detail, text }
     }
 
     /// In a few words.

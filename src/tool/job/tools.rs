@@ -9,10 +9,11 @@ use serde::Deserialize;
 
 use super::book::Job;
 use super::ended::status_line;
+use crate::clock::now_ms;
 use crate::event::ToolSpec;
 use crate::process::View;
 use crate::tool::bash::text::Composer;
-use crate::tool::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip, now_ms};
+use crate::tool::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 
 const LIST: &str = "job_list";
 const OUTPUT: &str = "job_output";
