@@ -2,6 +2,7 @@
 //! which holds its arguments and its `run`. Called by `main` alone.
 #![expect(clippy::doc_markdown, reason = "arguments' docs are shown as help, not as markdown")]
 
+mod approve;
 mod attach;
 mod autostart;
 mod cancel;
@@ -25,6 +26,7 @@ mod output;
 mod parse;
 mod printer;
 mod prompt;
+mod question;
 mod reach;
 mod refusal;
 mod serve;
@@ -148,6 +150,10 @@ pub enum Command {
     Log(log::LogArgs),
     /// Cancel a session's turn
     Cancel(cancel::CancelArgs),
+    /// Allow what a session's call asks for; list what waits
+    Approve(approve::ApproveArgs),
+    /// Reject what a session's call asks for
+    Reject(approve::RejectArgs),
     /// Say how the daemon is
     Status(status::StatusArgs),
     /// Show what the daemon does, again and again
@@ -183,6 +189,8 @@ impl Command {
             | Self::Sessions(_)
             | Self::Log(_)
             | Self::Cancel(_)
+            | Self::Approve(_)
+            | Self::Reject(_)
             | Self::Status(_)
             | Self::Top(_)
             | Self::Stop(_)
@@ -250,6 +258,8 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Sessions(args) => sessions::run(args, globals).await,
         Command::Log(args) => log::run(args, globals).await,
         Command::Cancel(args) => cancel::run(args, globals).await,
+        Command::Approve(args) => approve::run(args, globals).await,
+        Command::Reject(args) => approve::reject(args, globals).await,
         Command::Status(args) => status::run(args, globals).await,
         Command::Top(args) => top::run(args, globals).await,
         Command::Stop(args) => stop::run(args, globals).await,
@@ -279,6 +289,8 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         | Command::Sessions(_)
         | Command::Log(_)
         | Command::Cancel(_)
+        | Command::Approve(_)
+        | Command::Reject(_)
         | Command::Status(_)
         | Command::Top(_)
         | Command::Stop(_)

@@ -44,7 +44,7 @@ pub use self::reload::{changed_but_fixed, reload};
 pub use self::show::{Row, is_key, nearest_key, rows, toml};
 pub use self::unit::{ByteSize, duration};
 
-use crate::event::PermissionMode;
+use crate::event::{AskPolicy, PermissionMode};
 
 macro_rules! table {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty = $default:expr,)* })*) => {
@@ -202,6 +202,11 @@ table! {
         /// An idle session leaves memory after this.
         #[serde(with = "duration")]
         idle_unload: Duration = Duration::from_mins(10),
+        /// Whether calls outside the mode are asked for.
+        approval_policy: AskPolicy = AskPolicy::Ask,
+        /// What nobody answers for so long is rejected.
+        #[serde(with = "duration")]
+        approval_timeout: Duration = Duration::from_mins(10),
         /// What is kept.
         retain: Retain = Retain::default(),
     }

@@ -69,6 +69,8 @@ fn serve(caller: &Arc<Caller>, method: Method, params: Option<&RawValue>) -> Res
         Method::Delete => with(params, |params| handler::delete::start(caller, &params)),
         Method::GetDirectory => with(params, |params| handler::directory::get(caller, &params)),
         Method::SetDirectory => with(params, |params| handler::directory::set(caller, params)),
+        Method::Answer => with(params, |params| handler::approval::answer(caller, params)),
+        Method::Rules => with(params, |params| handler::approval::rules(caller, params)),
         Method::Models => with(params, |_: Empty| Ok(handler::models::start(caller))),
         Method::Status => with(params, |_: Empty| handler::status::start(caller)),
         Method::Drain => with(params, |params| Ok(handler::drain::start(caller, params))),
@@ -117,6 +119,7 @@ mod tests {
 
         fn begin(&self, _begin: Begin) {}
 
+        fn answers(&self) {}
         fn begin_all(&self, _deltas: bool) {}
 
         fn stop<'a>(&'a self, _session: &'a SessionId) -> BoxFuture<'a, bool> {

@@ -12,10 +12,10 @@ mod work;
 
 pub use self::body::{EventBody, EventError, SessionEvent, escape_line_separators};
 pub use self::data::{
-    ApprovalPolicy, AssistantAttempt, AssistantMessage, InboxSpliced, InboxTarget, LlmRetry, LlmRetryStarted,
-    PermissionMode, PermissionPreset, Recovered, RequestConfig, RequestContext, RequestHeader,
-    RequestHeaderBody, SandboxMode, SessionOpened, SessionTitle, SessionUpdate, SpliceOutcome, StepMark,
-    SurfaceOp, SystemMessage, TitleSource, ToolCallStarted, ToolErrorInfo, ToolResult, TurnEnd,
+    ApprovalPolicy, AskPolicy, AssistantAttempt, AssistantMessage, InboxSpliced, InboxTarget, LlmRetry,
+    LlmRetryStarted, PermissionMode, PermissionPreset, Recovered, RequestConfig, RequestContext,
+    RequestHeader, RequestHeaderBody, SandboxMode, SessionOpened, SessionTitle, SessionUpdate, SpliceOutcome,
+    StepMark, SurfaceOp, SystemMessage, TitleSource, ToolCallStarted, ToolErrorInfo, ToolResult, TurnEnd,
     TurnEndReason, TurnStart, WorkingDirectoryChange,
 };
 pub use self::id::{Epoch, InvalidSessionId, MessageId, Seq, SessionId};
@@ -24,7 +24,7 @@ pub use self::message::{
 };
 pub use self::totals::{Cost, Totals};
 pub use self::work::{
-    Attachment, CompactionEnd, CompactionStart, CompactionSummary, JobCall, JobRegistered, JobSettled,
-    JobStatus, ShadowedRange, StopReason, SubagentCatalog, SubagentFinished, SubagentStarted, Todo,
-    TodoStatus, TodoWrite,
+    ApprovalAsked, ApprovalDecided, ApprovalOutcome, Attachment, CompactionEnd, CompactionStart,
+    CompactionSummary, JobCall, JobRegistered, JobSettled, JobStatus, ShadowedRange, StopReason,
+    SubagentCatalog, SubagentFinished, SubagentStarted, Todo, TodoStatus, TodoWrite,
 };

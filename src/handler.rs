@@ -4,6 +4,7 @@
 //! the waiting is a future. It never touches the stream: what it wants of its connection it asks of
 //! [`follow::Follow`] or says in its [`Outcome`]. Called by `dispatch` alone.
 
+pub mod approval;
 pub mod blob;
 pub mod caller;
 pub mod cancel;

@@ -18,6 +18,7 @@ pub mod image;
 pub mod listener;
 pub mod mcp;
 pub mod metrics;
+pub mod policy;
 pub mod process;
 pub mod protocol;
 pub mod provider;

@@ -27,8 +27,9 @@ pub use self::server::{
     RouteModels, SessionState, StatusResult, Totals, Usage,
 };
 pub use self::session::{
-    BlobParams, BlobResult, CancelParams, CancelResult, ChildCursor, CreateParams, CreateResult,
-    DirectoryParams, DirectoryResult, ListParams, ListResult, ListedSession, PositionResult, PromptParams,
-    QueueResult, QueuedPrompt, ReadParams, ReadResult, Receipt, SessionParams, SetDirectoryParams,
-    SettledPrompt, SettledStatus, SubscribeParams, SubscribeResult, UpdateParams, WaitParams,
+    AnswerOutcome, AnswerParams, ApprovalRule, BlobParams, BlobResult, CancelParams, CancelResult,
+    ChildCursor, CreateParams, CreateResult, DirectoryParams, DirectoryResult, ListParams, ListResult,
+    ListedSession, PositionResult, PromptParams, QueueResult, QueuedPrompt, ReadParams, ReadResult, Receipt,
+    RulesParams, RulesResult, SessionParams, SetDirectoryParams, SettledPrompt, SettledStatus,
+    SubscribeParams, SubscribeResult, UpdateParams, WaitParams, WaitingApproval,
 };

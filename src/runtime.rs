@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::config::Loaded;
-use crate::event::{AbortCause, MessageId, Seq, SessionId, SessionUpdate};
+use crate::event::{AbortCause, ApprovalOutcome, MessageId, Seq, SessionId, SessionUpdate};
 use crate::mcp;
 use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
@@ -20,7 +20,7 @@ use crate::session::feed::SharedFeed;
 use crate::session::registry::Shared;
 use crate::session::{
     Answer, Cancelled, CloseCause, Command, NewSession, Position, PromptAnswers, PromptRequest, PromptTicket,
-    SessionError, Status,
+    Rule, SessionError, Status, Waiting,
 };
 use crate::store::Summary;
 
@@ -197,6 +197,39 @@ impl Runtime {
     /// Changes a session's settings, from its next step on. Tells where that is in its log, if it has one yet.
     pub fn update(&self, id: &SessionId, update: SessionUpdate) -> Answer<Option<Seq>> {
         self.submit(id, |answer| Command::Update { update: Box::new(update), answer })
+    }
+
+    /// Answers what a call of the running turn asks for. The first answer wins.
+    pub fn answer(
+        &self,
+        id: &SessionId,
+        approval: String,
+        outcome: ApprovalOutcome,
+        by: String,
+    ) -> Answer<()> {
+        let (answer_by, answer) = Answer::channel();
+        let command = Command::Answer { id: approval.clone(), outcome, by: Some(by), answer: answer_by };
+        match self.shared.submit_loaded(id, command) {
+            Ok(()) => answer,
+            Err(_) => Answer::ready(Err(SessionError::NoSuchApproval { session: id.clone(), approval })),
+        }
+    }
+
+    /// What a session's clients have allowed for it, less what is revoked.
+    pub(crate) fn rules(&self, id: &SessionId, revoke: Option<String>) -> Answer<Vec<Rule>> {
+        self.submit(id, |answer| Command::Rules { revoke, answer })
+    }
+
+    /// What waits for an approval in a session and in those that work for it, the oldest first.
+    pub(crate) fn waiting(&self, feed: &SharedFeed) -> Vec<Waiting> {
+        let children = feed.children(feed.position().0.last);
+        let feeds = children.iter().filter_map(|child| self.shared.feed(child));
+        let all = std::iter::once(feed.clone()).chain(feeds).flat_map(|feed| {
+            let session = feed.session().clone();
+            let waiting = feed.approvals().into_iter();
+            waiting.map(move |approval| Waiting { session: session.clone(), approval }).collect::<Vec<_>>()
+        });
+        all.collect()
     }
 
     /// A session's working directory; an unknown session is made in memory.

@@ -16,6 +16,7 @@ use crate::event::{Block, Epoch, Message, MessageId, PermissionMode, Seq, Sessio
 use crate::store::BlobId;
 
 mod actor;
+mod approve;
 mod decide;
 mod delegate;
 pub mod feed;
@@ -24,8 +25,9 @@ pub(crate) mod registry;
 mod state;
 
 pub use self::registry::Parts;
+pub(crate) use self::state::Rule;
 
-pub(crate) use self::actor::session_error;
+pub(crate) use self::actor::{Waiting, session_error};
 pub(crate) use self::mailbox::{Command, PromptAnswers};
 pub(crate) use self::state::{Budget, QueueFold};
 
@@ -259,6 +261,16 @@ pub enum SessionError {
         provider: String,
         /// The route's model.
         model: String,
+    },
+    /// No call waits for this approval, or no rule came of it.
+    #[error(
+        "session {session} has no approval {approval} that waits, and no rule of it; somebody was first, or its turn has ended"
+    )]
+    NoSuchApproval {
+        /// The session.
+        session: SessionId,
+        /// The id that was given.
+        approval: String,
     },
     /// A key came again with other content.
     #[error("this idempotencyKey was used with other content")]

@@ -45,6 +45,7 @@ pub use self::state::ToolState;
 use crate::config::Config;
 use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
 use crate::mcp::Servers;
+use crate::policy::Need;
 use crate::process::Spool;
 use crate::store::Blobs;
 
@@ -106,6 +107,12 @@ pub trait Tool: Send + Sync {
 
     /// What a call may do.
     fn effect(&self) -> Effect;
+
+    /// What a call needs that the session's mode does not allow, and that somebody may allow. Changes nothing. A call that
+    /// needs something runs only when it was allowed, then with full access.
+    fn needs<'a>(&'a self, _arguments: &'a str, _context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(std::future::ready(None))
+    }
 
     /// Runs one call with the model's raw arguments. Returns soon after `context.cancel`, with nothing of it left running.
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput>;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 pub use self::call::lost_result;
-pub use self::fact::{Fact, FactEvent, Facts, Fresh, Given, Logged, Lost, Told, Wants};
+pub use self::fact::{Decided, Fact, FactEvent, Facts, Fresh, Given, Logged, Lost, Told, Wants};
 pub use self::measure::Measured;
 
 use self::call::Repeats;
@@ -33,6 +33,7 @@ use crate::event::{
     EventBody, Failure, FailureCode, Message, PermissionMode, RequestContext, RequestHeader, SessionId,
     StepMark, TurnEndReason,
 };
+use crate::policy::Approver;
 use crate::provider::Provider;
 use crate::provider::retry::RetryPolicy;
 use crate::store::Blobs;
@@ -82,6 +83,8 @@ pub struct Turn {
     pub offer: Offer,
     /// What they keep between calls.
     pub tool_state: Arc<ToolState>,
+    /// Asks for what the mode does not allow.
+    pub approver: Arc<dyn Approver>,
     /// Runs subagents; none in a subagent.
     pub delegate: Option<Arc<dyn Delegate>>,
     /// The configuration at its start.

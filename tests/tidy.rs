@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["turn"],
     &["provider", "tool"],
     &["mcp"],
+    &["policy"],
     &["process"],
     &["store"],
     &["config", "telemetry"],

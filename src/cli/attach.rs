@@ -71,7 +71,8 @@ pub(super) async fn run(args: AttachArgs, globals: &Globals) -> Result<u8, Failu
     let loaded = globals.load()?;
     let detach = detach_keys(&args.detach_keys)?;
     let since = since(args.since.as_deref())?;
-    let hello = hello(globals);
+    let on_terminal = !globals.args.json && std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let hello = hello(globals, on_terminal && !args.read_only);
     let start = Start::allowed(args.no_autostart, globals, &loaded);
     let mut reached = reach::daemon(globals, &loaded, start, &hello).await?;
     reached.notifications.close();
@@ -86,17 +87,15 @@ pub(super) async fn run(args: AttachArgs, globals: &Globals) -> Result<u8, Failu
         Session::open(dial(globals, &loaded, &hello), chosen.session_id.clone(), from, options)
             .await
             .map_err(|error| ended(&error, &chosen.session_id))?;
-    let target = reached.target.clone();
     reached.client.close().await;
-    if globals.args.json || !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+    if !on_terminal {
         return piped::run(&session, updates, past, globals).await;
     }
-    tracing::debug!(%target.address, "attached");
     let header = header(&chosen, globals);
     live::run(session, updates, past, live::Setup { header, detach, read_only: args.read_only }).await
 }
 
-fn hello(globals: &Globals) -> InitializeParams {
+fn hello(globals: &Globals, answers: bool) -> InitializeParams {
     let cwd = globals.environment.cwd();
     let cwd = cwd.canonicalize().unwrap_or_else(|_| cwd.to_path_buf());
     InitializeParams {
@@ -105,6 +104,7 @@ fn hello(globals: &Globals) -> InitializeParams {
         completion: Some(Completion::Receipt),
         deltas: Some(true),
         client: Some(reach::ourselves()),
+        approvals: Some(answers),
         ..InitializeParams::default()
     }
 }

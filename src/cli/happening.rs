@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::event::{
-    AssistantAttempt, AssistantMessage, CompactionSummary, InboxSpliced, JobRegistered, JobSettled, LlmRetry,
-    Message, RequestContext, SessionTitle, SubagentFinished, SubagentStarted, TodoWrite, ToolCallStarted,
-    ToolResult, TurnEnd, TurnStart,
+    ApprovalAsked, ApprovalDecided, AssistantAttempt, AssistantMessage, CompactionSummary, InboxSpliced,
+    JobRegistered, JobSettled, LlmRetry, Message, RequestContext, SessionTitle, SubagentFinished,
+    SubagentStarted, TodoWrite, ToolCallStarted, ToolResult, TurnEnd, TurnStart,
 };
 
 /// The `params` of a `session.event`.
@@ -77,6 +77,10 @@ pub(super) enum Happening {
     JobStarted(JobRegistered),
     /// It has ended.
     JobEnded(JobSettled),
+    /// A call waits for an approval.
+    Asked(Box<ApprovalAsked>),
+    /// What became of it.
+    Decided(ApprovalDecided),
     /// The conversation was shortened.
     Compacted(Box<CompactionSummary>),
     /// Nothing to tell.
@@ -139,6 +143,8 @@ impl Envelope<'_> {
             "todo/write" => read(data, Happening::Todo),
             "job/registered" => read(data, Happening::JobStarted),
             "job/settled" => read(data, Happening::JobEnded),
+            "approval/asked" => read(data, |asked| Happening::Asked(Box::new(asked))),
+            "approval/decided" => read(data, Happening::Decided),
             "compaction/summary" => read(data, |summary| Happening::Compacted(Box::new(summary))),
             _ => Happening::Other,
         }

@@ -3,6 +3,7 @@
 mod drive;
 mod images;
 mod outcome;
+mod questions;
 mod replace;
 mod save;
 pub(super) mod screen;
@@ -17,6 +18,8 @@ use self::screen::{Screen, Style};
 use super::printer::Printer;
 use super::reach::{self, Reached, Start};
 use super::{Failure, Globals, exit, refusal};
+use std::io::IsTerminal as _;
+
 use crate::config::Loaded;
 use crate::protocol::{Completion, ContentBlock, InitializeParams, Mode, PromptParams};
 use crate::signal::SignalStream;
@@ -69,6 +72,9 @@ pub struct PromptArgs {
     /// The same key again gets the first outcome and starts nothing
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
+    /// What to do when a call asks for more than the mode allows; ask needs a terminal
+    #[arg(long, value_enum, default_value_t, value_name = "WHAT")]
+    pub on_approval: OnApproval,
     /// Show the model's reasoning
     #[arg(long)]
     pub thinking: bool,
@@ -96,6 +102,16 @@ impl From<PermissionMode> for Mode {
             PermissionMode::FullAccess => Self::FullAccess,
         }
     }
+}
+
+/// What to do when a call asks for more than the mode allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnApproval {
+    /// Ask here.
+    #[default]
+    Ask,
+    /// Reject; others who follow the session may still answer.
+    Reject,
 }
 
 /// What to do when the session is busy.
@@ -156,6 +172,7 @@ async fn follow(
     let printer = Printer::new();
     let screen = Screen::new(Style::of(globals, args.thinking));
     let mut drive = Drive::new(reached, &mut signals, &printer, screen, prompt);
+    drive.asks = asks(args, globals);
     let ended = drive.run(prompt, globals.args.timeout).await;
     let result = match ended {
         Ended::Left => return Ok(outcome::left(&signals)),
@@ -174,6 +191,13 @@ async fn follow(
     drop(drive);
     printer.finish().await?;
     result
+}
+
+/// Whether somebody is here who can be asked.
+fn asks(args: &PromptArgs, globals: &Globals) -> bool {
+    let on_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let quiet = globals.args.no_input || globals.args.json || globals.args.quiet || args.detach;
+    args.on_approval == OnApproval::Ask && on_terminal && !quiet
 }
 
 /// What the sessions that this prompt makes are like.
@@ -199,6 +223,7 @@ fn initialize(args: &PromptArgs, globals: &Globals) -> Result<InitializeParams, 
         completion: Some(if args.detach { Completion::Receipt } else { Completion::Settled }),
         deltas: Some(true),
         client: Some(reach::ourselves()),
+        approvals: Some(asks(args, globals)),
         ..InitializeParams::default()
     })
 }

@@ -98,6 +98,8 @@ struct Line<'a> {
     cache_hit_percent: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<&'a SessionId>,
+    /// Approvals that wait.
+    approvals: u64,
 }
 
 pub(super) async fn run(args: SessionsArgs, globals: &Globals) -> Result<u8, Failure> {
@@ -141,6 +143,7 @@ fn stored(summary: Summary) -> ListedSession {
         last_seq: LastSeq(summary.last),
         totals: summary.totals,
         parent_session_id: summary.header.parent_session,
+        approvals: 0,
     }
 }
 
@@ -186,6 +189,7 @@ fn line(session: &ListedSession) -> Line<'_> {
         totals: session.totals,
         cache_hit_percent: session.totals.and_then(|totals| totals.cache_hit_percent()),
         parent_session_id: session.parent_session_id.as_ref(),
+        approvals: session.approvals,
     }
 }
 
@@ -201,6 +205,7 @@ fn text(sessions: &[ListedSession], has_header: bool, globals: &Globals) -> Stri
     let now = now_ms();
     for session in sessions {
         let state = match session.status {
+            SessionStatus::Running if session.approvals > 0 => "approval?",
             SessionStatus::Running => "running",
             SessionStatus::Idle => "idle",
         };

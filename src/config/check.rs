@@ -231,6 +231,7 @@ fn durations(config: &Config) -> Checked {
     positive("limits.write_progress", config.limits.write_progress)?;
     positive("limits.preauth_time", config.limits.preauth_time)?;
     positive("sessions.idle_unload", config.sessions.idle_unload)?;
+    positive("sessions.approval_timeout", config.sessions.approval_timeout)?;
     positive("mcp.idle_stop", config.mcp.idle_stop)?;
     positive("tools.search_timeout", config.tools.search_timeout)?;
     positive("tools.web_fetch_timeout", config.tools.web_fetch_timeout)?;

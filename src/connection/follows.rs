@@ -1,7 +1,7 @@
 //! The table of one connection's subscriptions.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::FutureExt;
@@ -17,7 +17,7 @@ use crate::event::{Seq, SessionId};
 use crate::handler::follow::{Begin, Follow, Hold, TooMany, Tree, Turn};
 use crate::handler::shared::Holders;
 use crate::runtime::Runtime;
-use crate::session::feed::{Feed, SharedFeed, Start};
+use crate::session::feed::{Answerer, Feed, SharedFeed, Start};
 use crate::shutdown::Scope;
 
 /// One connection's subscriptions. Cheap to clone.
@@ -31,6 +31,8 @@ struct Inner {
     holders: Holders,
     /// Where the subscriptions run.
     scope: Scope,
+    /// The peer can answer approvals.
+    answers: AtomicBool,
 }
 
 #[derive(Default)]
@@ -48,6 +50,8 @@ struct Followed {
     /// The session that it is a child of, when it is followed for that alone.
     parent: Option<SessionId>,
     end: CancellationToken,
+    /// Counts the peer among those who can answer the session's approvals.
+    _answerer: Option<Answerer>,
 }
 
 impl Follows {
@@ -57,7 +61,14 @@ impl Follows {
         holders: Holders,
         scope: Scope,
     ) -> Self {
-        Self(Arc::new(Inner { table: Mutex::default(), common, config, holders, scope }))
+        Self(Arc::new(Inner {
+            table: Mutex::default(),
+            common,
+            config,
+            holders,
+            scope,
+            answers: AtomicBool::new(false),
+        }))
     }
 
     /// Resolves when every event named is queued, with the status due after it, for each session that is followed.
@@ -167,6 +178,7 @@ impl Follows {
             hold,
             parent: parent.cloned(),
             end: end.clone(),
+            _answerer: self.0.answers.load(Ordering::Acquire).then(|| Answerer::of(&feed)),
         };
         let Ok(before) = self.0.insert(followed) else { return };
         let (whole, known) = match tree {
@@ -237,6 +249,10 @@ impl Follow for Follows {
 
     fn begin(&self, begin: Begin) {
         self.begin_for(None, begin);
+    }
+
+    fn answers(&self) {
+        self.0.answers.store(true, Ordering::Release);
     }
 
     fn begin_all(&self, deltas: bool) {

@@ -10,8 +10,8 @@ use super::data::{
     WorkingDirectoryChange,
 };
 use super::work::{
-    CompactionEnd, CompactionStart, CompactionSummary, JobRegistered, JobSettled, SubagentCatalog,
-    SubagentFinished, SubagentStarted, TodoWrite,
+    ApprovalAsked, ApprovalDecided, CompactionEnd, CompactionStart, CompactionSummary, JobRegistered,
+    JobSettled, SubagentCatalog, SubagentFinished, SubagentStarted, TodoWrite,
 };
 use super::{Epoch, Message, Seq, Totals};
 
@@ -94,6 +94,10 @@ bodies! {
     SandboxMode(SandboxMode) = "sandbox/mode", false;
     /// Whether approvals are asked for.
     ApprovalPolicy(ApprovalPolicy) = "approval/policy", false;
+    /// A call waits until somebody allows it.
+    ApprovalAsked(ApprovalAsked) = "approval/asked", false;
+    /// What became of it.
+    ApprovalDecided(ApprovalDecided) = "approval/decided", false;
     /// Prompts came or went.
     InboxSpliced(InboxSpliced) = "agent/inbox/spliced", false;
     /// A turn starts.

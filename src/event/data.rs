@@ -46,7 +46,7 @@ data! {
     /// `approval/policy`.
     ApprovalPolicy {
         /// `ask` or `never`.
-        policy: String,
+        policy: AskPolicy,
     }
     /// `agent/inbox/spliced`: prompts came into or left a list.
     InboxSpliced {
@@ -280,7 +280,20 @@ data! {
         /// New budget in the provider's currency; 0: none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         budget_cost: Option<Cost>,
+        /// A rule that holds no longer: the id of the approval that made it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revoked_rule: Option<String>,
     }
+}
+
+/// Whether calls outside the mode are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AskPolicy {
+    /// They are, when somebody is there who can answer.
+    Ask,
+    /// They are refused.
+    Never,
 }
 
 /// The lists that prompts wait in.

@@ -16,6 +16,38 @@ macro_rules! data {
 }
 
 data! {
+    /// `approval/asked`: a call waits until somebody allows it.
+    ApprovalAsked {
+        /// Its id, the same for whoever hears of it.
+        id: String,
+        /// The tool.
+        tool_name: String,
+        /// The call.
+        call_id: String,
+        /// What it wants that the session's mode does not allow.
+        reason: String,
+        /// The command that would run, whole (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command: Option<String>,
+        /// What would change, as a unified diff (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        diff: Option<String>,
+        /// What `allow_session` would allow from then on; none: nothing more than this call (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rule: Option<String>,
+        /// When it is rejected by itself, in epoch milliseconds (ours).
+        deadline: u64,
+    }
+    /// `approval/decided`: what became of it.
+    ApprovalDecided {
+        /// Which.
+        id: String,
+        /// What.
+        outcome: ApprovalOutcome,
+        /// Who decided (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    }
     /// `todo/write`: the whole list of tasks.
     TodoWrite {
         /// The tasks, in order.
@@ -172,6 +204,22 @@ data! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     }
+}
+
+/// What became of an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ApprovalOutcome {
+    /// This call runs.
+    AllowedOnce,
+    /// It runs, and so does every later one of its rule in this session.
+    AllowedSession,
+    /// It does not run.
+    Rejected,
+    /// Its turn ended.
+    Cancelled,
+    /// Nobody was there who could answer.
+    Unavailable,
 }
 
 /// How far a task is.

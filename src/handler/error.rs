@@ -42,6 +42,7 @@ impl From<SessionError> for RpcError {
                 of(ErrorKind::LimitExceeded).with("limit", &"event_bytes").with("max", max)
             }
             SessionError::TakesNoImages { .. } => invalid("contentBlocks", &message),
+            SessionError::NoSuchApproval { .. } => of(ErrorKind::InvalidRequest),
             SessionError::KeyReused => invalid("idempotencyKey", &message),
             SessionError::Internal { incident } => of(ErrorKind::Internal).with("incident", incident),
         }

@@ -74,6 +74,8 @@ pub trait Follow: Send + Sync {
     /// left of an ended feed of the same session comes first.
     fn begin(&self, begin: Begin);
 
+    /// Who is at the other end can answer approvals of what it follows from here on.
+    fn answers(&self);
     /// Follows every session from here on.
     fn begin_all(&self, deltas: bool);
 

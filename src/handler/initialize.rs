@@ -35,6 +35,7 @@ const CAPABILITIES: &[&str] = &[
     "subagents",
     "deltas",
     "idempotency-keys",
+    "approvals",
 ];
 
 /// `[limits]` that a client may want to know.
@@ -95,6 +96,9 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         connection_id: super::connection_id(caller.connection),
         route: RouteInfo { provider: bound.provider.clone(), model: bound.model.clone() },
     };
+    if params.approvals == Some(true) && caller.scope.allows(Scope::Control) {
+        caller.follows.answers();
+    }
     let (deltas, outcome) = (bound.deltas, Outcome::of(&result)?);
     caller.bind(bound)?;
     if sessions == SessionScope::All {

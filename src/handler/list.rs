@@ -27,10 +27,12 @@ pub fn start(caller: &Arc<Caller>, params: ListParams) -> Result<Started, RpcErr
     let after = params.cursor.as_deref().map(parse).transpose()?;
     let query = ListQuery { after, limit: size, cwd: params.cwd };
     let answer = caller.shared.runtime.list(query);
+    let caller = Arc::clone(caller);
     Ok(Started::later(async move {
         let (sessions, more) = answer.await?;
         let next_cursor = sessions.last().filter(|_| more).map(cursor);
-        Outcome::of(&ListResult { sessions: sessions.iter().map(wire).collect(), next_cursor })
+        let sessions = sessions.iter().map(|listed| wire(&caller, listed)).collect();
+        Outcome::of(&ListResult { sessions, next_cursor })
     }))
 }
 
@@ -46,8 +48,10 @@ fn parse(text: &str) -> Result<Place, RpcError> {
     Ok(Place { updated_at, id: SessionId::new(id).map_err(|_| wrong())? })
 }
 
-fn wire(listed: &Listed) -> ListedSession {
+fn wire(caller: &Caller, listed: &Listed) -> ListedSession {
     let summary = &listed.summary;
+    let feed = caller.shared.runtime.loaded_feed(&summary.header.id);
+    let approvals = feed.map_or(0, |feed| caller.shared.runtime.waiting(&feed).len() as u64);
     ListedSession {
         session_id: summary.header.id.clone(),
         title: summary.title.clone(),
@@ -58,6 +62,7 @@ fn wire(listed: &Listed) -> ListedSession {
         last_seq: LastSeq(summary.last),
         totals: summary.totals,
         parent_session_id: summary.header.parent_session.clone(),
+        approvals,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::approval::waiting;
 use super::caller::Caller;
 use super::follow::{Begin, Hold, Turn};
 use super::{Following, Outcome, Started, Then};
@@ -23,7 +24,9 @@ pub fn start(caller: &Arc<Caller>, params: SessionParams) -> Result<Started, Rpc
     let caller = Arc::clone(caller);
     Ok(Started::later(async move {
         let position = answer.await?;
-        let result = PositionResult { epoch: position.epoch, last_seq: LastSeq(position.last) };
+        let feed = caller.shared.runtime.loaded_feed(&session);
+        let approvals = feed.map_or_else(Vec::new, |feed| waiting(&caller, &feed));
+        let result = PositionResult { epoch: position.epoch, last_seq: LastSeq(position.last), approvals };
         let then = follow_from(&caller, &session, position, turn).await?;
         Ok(Outcome::of(&result)?.then(then))
     }))

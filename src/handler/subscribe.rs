@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::approval::waiting;
 use super::caller::Caller;
 use super::follow::{Begin, Hold, Tree};
 use super::{Following, Outcome, Started, Then, invalid, wire_status};
@@ -38,6 +39,7 @@ pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, R
                 epoch: position.epoch,
                 last_seq: LastSeq(position.last),
                 status: wire_status(status),
+                approvals: waiting(&caller, &feed),
             };
             return Outcome::of(&result);
         }
@@ -55,6 +57,7 @@ pub fn start(caller: &Arc<Caller>, params: SubscribeParams) -> Result<Started, R
             epoch: position.epoch,
             last_seq: LastSeq(last),
             status: wire_status(cursor.told()),
+            approvals: waiting(&caller, &feed),
         };
         let begin = Begin { feed, cursor, hold: Hold::Explicit, tree };
         let following = Following { begin, turn };

@@ -26,6 +26,7 @@ pub fn start(caller: &Arc<Caller>, params: UpdateParams) -> Result<Started, RpcE
         title: params.title.as_deref().map(title).transpose()?,
         budget_tokens: params.budget_tokens,
         budget_cost: params.budget_cost.map(|amount| amount.0),
+        revoked_rule: None,
     };
     if update == SessionUpdate::default() {
         let what = "name what to change: model, provider, maxTokens, reasoningEffort, permissionMode, title, \

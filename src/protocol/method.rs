@@ -84,6 +84,10 @@ methods! {
     GetDirectory = "session/working-directory/get", control, late, bounded;
     /// Changes it.
     SetDirectory = "session/working-directory/set", control, late, bounded;
+    /// Answers what a call asks for.
+    Answer = "session/approval/answer", control, late, lets_go;
+    /// Lists and revokes what was allowed for good.
+    Rules = "session/approval/rules", control, late, bounded;
     /// Lists routes and models.
     Models = "models/list", observe, late, bounded;
     /// Answers.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Amount, ContentBlock, LastSeq, Mode, PositiveInt, SessionStatus, Since, WhenBusy};
-use crate::event::{Epoch, MessageId, Seq, SessionId, Totals, TurnEndReason};
+use crate::event::{ApprovalAsked, ApprovalOutcome, Epoch, MessageId, Seq, SessionId, Totals, TurnEndReason};
 
 macro_rules! wire {
     ($($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident : $type:ty,)* })*) => {
@@ -140,6 +140,47 @@ wire! {
         epoch: Epoch,
         /// Its last event.
         last_seq: LastSeq,
+        /// Approvals that wait, asked before this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<WaitingApproval>,
+    }
+    /// Parameters of `session/approval/answer`.
+    AnswerParams {
+        /// Which session: the one whose call asks.
+        session_id: SessionId,
+        /// Which approval.
+        approval_id: String,
+        /// The answer.
+        outcome: AnswerOutcome,
+    }
+    /// Parameters of `session/approval/rules`.
+    RulesParams {
+        /// Which session.
+        session_id: SessionId,
+        /// A rule that holds no longer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        revoke: Option<String>,
+    }
+    /// Result of `session/approval/rules`.
+    RulesResult {
+        /// What later calls of the session are allowed, oldest first.
+        rules: Vec<ApprovalRule>,
+    }
+    /// What calls are allowed without being asked for.
+    ApprovalRule {
+        /// The approval that made it.
+        id: String,
+        /// The tool.
+        tool_name: String,
+        /// What a call must be.
+        rule: String,
+    }
+    /// An approval that waits.
+    WaitingApproval {
+        /// The session whose call asks: the one asked for, or one that works for it.
+        session_id: SessionId,
+        /// The `data` of its `approval/asked`.
+        approval: ApprovalAsked,
     }
     /// Parameters of `session/subscribe`.
     SubscribeParams {
@@ -174,6 +215,9 @@ wire! {
         last_seq: LastSeq,
         /// Whether its agent works.
         status: SessionStatus,
+        /// Approvals that wait, asked before this.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        approvals: Vec<WaitingApproval>,
     }
     /// Parameters of `session/blob`.
     BlobParams {
@@ -254,6 +298,9 @@ wire! {
         /// The session that delegated to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent_session_id: Option<SessionId>,
+        /// Approvals that wait in it and in those that work for it.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        approvals: u64,
     }
     /// Result of `session/queue`.
     QueueResult {
@@ -295,6 +342,33 @@ wire! {
         /// The directory, absolute.
         cwd: String,
     }
+}
+
+/// An answer to an approval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerOutcome {
+    /// This call runs.
+    AllowOnce,
+    /// It runs, and so do later ones of its rule.
+    AllowSession,
+    /// It does not run.
+    Reject,
+}
+
+impl From<AnswerOutcome> for ApprovalOutcome {
+    fn from(outcome: AnswerOutcome) -> Self {
+        match outcome {
+            AnswerOutcome::AllowOnce => Self::AllowedOnce,
+            AnswerOutcome::AllowSession => Self::AllowedSession,
+            AnswerOutcome::Reject => Self::Rejected,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+pub(super) fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A settled prompt's outcome in a word.

@@ -3,15 +3,19 @@
 //! It decides nothing itself: `decide` says which events follow, `state` is what they add up to. It waits for a disk
 //! only when it opens a log and when a prompt brings pictures; barriers and turns run beside it.
 
+mod approve;
 mod log;
 mod open;
 mod request;
 mod settle;
 mod work;
 
+pub(crate) use self::approve::Waiting;
+pub(super) use self::approve::decided_event;
 pub(crate) use self::open::session_error;
 pub(super) use self::work::killed;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +37,7 @@ use super::{CloseCause, SessionError, Status};
 use crate::event::{AbortCause, SessionId};
 use crate::store::StoreError;
 use crate::tool::ToolState;
-use crate::turn::{Fact, Facts, Logged, Lost, Outcome};
+use crate::turn::{Decided, Fact, Facts, Logged, Lost, Outcome};
 
 /// What a cancelled turn gets beyond `shutdown.cancel_grace` before its task is stopped: as long again, and no longer
 /// than this.
@@ -82,6 +86,8 @@ pub(super) struct Actor {
     running: Option<Running>,
     barriers: FuturesUnordered<Barrier>,
     waiters: Waiters,
+    /// Calls of the running turn that wait for an approval.
+    asked: HashMap<String, oneshot::Sender<Decided>>,
     /// Set when the session leaves: why, and what its feed says then.
     leaving: Option<Leaving>,
     /// It was asked to leave memory, and does when it is at rest.
@@ -124,6 +130,7 @@ impl Actor {
             running: None,
             barriers: FuturesUnordered::new(),
             waiters: Waiters::default(),
+            asked: HashMap::new(),
             leaving: None,
             unload_due: false,
             counted: true,
@@ -249,7 +256,11 @@ impl Actor {
         let Some(open) = &self.open else { return };
         let (facts, receiver) = Facts::channel();
         let cancel = CancellationToken::new();
-        let Some(turn) = open.turn(&self.shared, &self.id, &self.feed, facts, cancel.clone()) else { return };
+        let Some(turn) =
+            open.turn(&self.shared, &self.id, (&self.feed, &self.mailbox), facts, cancel.clone())
+        else {
+            return;
+        };
         let task = self.shared.scope.spawn(turn.run());
         self.running =
             Some(Running { facts: receiver, task, cancel, cause: AbortCause::User, deadline: None });

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::actor::killed;
+use super::actor::{decided_event, killed};
 use super::state::{Budget, Keyed, State, content_hash};
 use super::{PromptRequest, SessionError, WhenBusy};
 use crate::event::{
-    ApprovalPolicy, Block, CompactionEnd, Epoch, EventBody, InboxSpliced, InboxTarget, Message, MessageId,
-    PermissionPreset, Recovered, Role, SandboxMode, SessionId, SessionOpened, SessionUpdate, Source,
-    SourceKind, SpliceOutcome, StepMark, StopReason, SubagentFinished, TurnEnd, TurnEndReason, TurnStart,
+    ApprovalOutcome, ApprovalPolicy, AskPolicy, Block, CompactionEnd, Epoch, EventBody, InboxSpliced,
+    InboxTarget, Message, MessageId, PermissionMode, PermissionPreset, Recovered, Role, SandboxMode,
+    SessionId, SessionOpened, SessionUpdate, Source, SourceKind, SpliceOutcome, StepMark, StopReason,
+    SubagentFinished, TurnEnd, TurnEndReason, TurnStart,
 };
 use crate::turn::{FactEvent, lost_result};
 
@@ -133,6 +134,9 @@ impl State {
         let Some(open) = &self.turn else { return Vec::new() };
         let turn = open.turn;
         let mut events = Vec::new();
+        for asked in &self.approvals {
+            events.push(decided_event(&asked.id, ApprovalOutcome::Cancelled, None).into());
+        }
         for child in &self.children {
             events.push(lost_child(child).into());
         }
@@ -175,12 +179,16 @@ impl State {
     }
 
     /// Changes settings: the events that say so to everybody.
-    pub(super) fn decide_update(update: SessionUpdate) -> Vec<EventBody> {
+    pub(super) fn decide_update(&self, update: SessionUpdate, policy: AskPolicy) -> Vec<EventBody> {
         let mode = update.permission_mode;
         let mut events = vec![EventBody::SessionUpdate(update)];
         if let Some(mode) = mode {
             events.push(EventBody::PermissionPreset(PermissionPreset { preset: mode }));
             events.push(EventBody::SandboxMode(SandboxMode { mode }));
+            let asks_then = asks(policy, mode);
+            if asks_then != asks(policy, self.settings.mode) {
+                events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: asks_then }));
+            }
         }
         events
     }
@@ -193,7 +201,7 @@ impl State {
     }
 
     /// Opens a life of the log: what was found, a new root log's settings, the end of a turn that a crash left open.
-    pub(super) fn decide_opening(&self, epoch: Epoch, cut_bytes: u64) -> Vec<FactEvent> {
+    pub(super) fn decide_opening(&self, epoch: Epoch, cut_bytes: u64, policy: AskPolicy) -> Vec<FactEvent> {
         let closed_turn = self.turn.as_ref().map(|turn| turn.turn);
         let recovered =
             (cut_bytes > 0 || closed_turn.is_some()).then_some(Recovered { cut_bytes, closed_turn });
@@ -202,7 +210,7 @@ impl State {
             let mode = self.settings.mode;
             events.push(EventBody::PermissionPreset(PermissionPreset { preset: mode }).into());
             events.push(EventBody::SandboxMode(SandboxMode { mode }).into());
-            events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: "never".to_owned() }).into());
+            events.push(EventBody::ApprovalPolicy(ApprovalPolicy { policy: asks(policy, mode) }).into());
             events.extend(self.decide_first_update().map(FactEvent::from));
         }
         events.extend(self.decide_end(TurnEndReason::Interrupted));
@@ -212,6 +220,11 @@ impl State {
         events.extend(self.decide_moves(false).into_iter().map(FactEvent::from));
         events
     }
+}
+
+/// Whether a session of this mode asks: with full access there is nothing to ask for.
+fn asks(policy: AskPolicy, mode: PermissionMode) -> AskPolicy {
+    if mode == PermissionMode::FullAccess { AskPolicy::Never } else { policy }
 }
 
 /// The end of a child that its turn did not live to tell.

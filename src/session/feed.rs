@@ -4,20 +4,23 @@
 //! The actor publishes under a short mutex what is already in the log. A cursor that the tail no longer reaches reads
 //! the store. Attaching late, lagging and reconnecting are the same code.
 
+mod answerer;
 mod cursor;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::futures::Notified;
 
+pub use self::answerer::Answerer;
 pub use self::cursor::{Cursor, Next};
 
 use super::{CloseCause, Position, Status};
-use crate::event::{Epoch, EventBody, Seq, SessionEvent, SessionId, Totals};
+use crate::event::{ApprovalAsked, Epoch, EventBody, Seq, SessionEvent, SessionId, Totals};
 use crate::store::{Extent, StoredLine};
 use crate::turn::text::{Attempt, Frame, LiveText};
 
@@ -126,6 +129,8 @@ struct Inner {
     children: Vec<(Seq, SessionId)>,
     /// Whether another session made it and has not let it go: who follows that one is told of it there.
     delegated: bool,
+    /// Calls that wait for an approval.
+    approvals: Vec<ApprovalAsked>,
     /// The newest delta with whom it serves: those who are level share one frame.
     shared_delta: Option<cursor::SharedDelta>,
 }
@@ -137,6 +142,8 @@ pub struct Feed {
     framing: Framing,
     bytes_max: usize,
     text: Arc<LiveText>,
+    /// Subscribers who can answer approvals.
+    answerers: AtomicUsize,
     inner: Mutex<Inner>,
 }
 
@@ -158,9 +165,17 @@ impl Feed {
             ended: None,
             children: Vec::new(),
             delegated: false,
+            approvals: Vec::new(),
             shared_delta: None,
         };
-        Self { session, framing, bytes_max, text: Arc::default(), inner: Mutex::new(inner) }
+        Self {
+            session,
+            framing,
+            bytes_max,
+            text: Arc::default(),
+            answerers: AtomicUsize::new(0),
+            inner: Mutex::new(inner),
+        }
     }
 
     /// The session.
@@ -214,6 +229,24 @@ impl Feed {
     /// The session has used so much.
     pub fn used(&self, totals: Totals) {
         self.lock().totals = Some(totals).filter(|totals| !totals.is_empty());
+    }
+
+    /// Whether somebody who follows it can answer approvals.
+    pub fn has_answerers(&self) -> bool {
+        self.answerers.load(Ordering::Acquire) > 0
+    }
+
+    /// What waits for an approval, the oldest first.
+    pub fn approvals(&self) -> Vec<ApprovalAsked> {
+        self.lock().approvals.clone()
+    }
+
+    /// What waits for an approval now. Nothing is copied as long as nothing changes.
+    pub(super) fn set_approvals(&self, waiting: &[ApprovalAsked]) {
+        let mut inner = self.lock();
+        if inner.approvals.len() != waiting.len() || inner.approvals.last() != waiting.last() {
+            waiting.clone_into(&mut inner.approvals);
+        }
     }
 
     /// The last event before this life of the feed.

@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::state::Rule;
 use super::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
 };
-use crate::event::{AbortCause, EventBody, MessageId, Seq, SessionId, SessionUpdate};
+use crate::event::{AbortCause, ApprovalOutcome, EventBody, MessageId, Seq, SessionId, SessionUpdate};
 
 /// The answering ends of a prompt's ticket.
 #[derive(Debug)]
@@ -88,6 +89,18 @@ pub(crate) enum Command {
         events: Vec<EventBody>,
         text: Option<String>,
     },
+    /// Allow or reject what a call asks for; `by` none: its time is over.
+    Answer {
+        id: String,
+        outcome: ApprovalOutcome,
+        by: Option<String>,
+        answer: Answerer<()>,
+    },
+    /// The rules of the session, less one.
+    Rules {
+        revoke: Option<String>,
+        answer: Answerer<Vec<Rule>>,
+    },
     /// Leave memory if idle.
     Unload,
     /// End what the session's commands left, and leave memory; not while a turn runs, which is somebody else's then.
@@ -104,9 +117,13 @@ impl Command {
             Self::Create { answer, .. } | Self::Resume { answer } => drop(answer.send(Err(error))),
             Self::Cancel { answer, .. } => drop(answer.send(Err(error))),
             Self::Delete { answer, .. } => drop(answer.send(Err(error))),
-            Self::Close { answer, .. } | Self::Wait { answer } | Self::Retire { answer } => {
+            Self::Close { answer, .. }
+            | Self::Wait { answer }
+            | Self::Retire { answer }
+            | Self::Answer { answer, .. } => {
                 drop(answer.send(Err(error)));
             }
+            Self::Rules { answer, .. } => drop(answer.send(Err(error))),
             Self::Queue { answer } => drop(answer.send(Err(error))),
             Self::GetDirectory { answer, .. } | Self::SetDirectory { answer, .. } => {
                 drop(answer.send(Err(error)));
@@ -122,6 +139,7 @@ impl Command {
             self,
             Self::Cancel { .. }
                 | Self::Close { .. }
+                | Self::Answer { .. }
                 | Self::Notice { .. }
                 | Self::Unload
                 | Self::Retire { .. }

@@ -1,6 +1,7 @@
 //! What a session is, as a fold over its events. No I/O: the actor appends an event, then applies it here. Replaying a
 //! log and living through it are the same code.
 
+mod approval;
 mod inbox;
 #[cfg(test)]
 mod tests;
@@ -18,8 +19,9 @@ pub(crate) use self::usage::Budget;
 
 use super::NewSession;
 use crate::event::{
-    Block, EventBody, JobRegistered, Message, MessageId, PermissionMode, RequestContext, RequestHeader, Role,
-    Seq, SessionEvent, SessionId, SessionUpdate, SurfaceOp, Totals, TurnEnd, TurnEndReason,
+    ApprovalAsked, Block, EventBody, JobRegistered, Message, MessageId, PermissionMode, RequestContext,
+    RequestHeader, Role, Seq, SessionEvent, SessionId, SessionUpdate, SurfaceOp, Totals, TurnEnd,
+    TurnEndReason,
 };
 use crate::turn::{Measured, Told};
 
@@ -49,6 +51,17 @@ pub(super) struct OpenCall {
     pub(super) name: String,
     /// Its `tool/call`, when it was started.
     pub(super) started: Option<Seq>,
+}
+
+/// What later calls are allowed without being asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    /// The approval that made it.
+    pub(crate) id: String,
+    /// The tool.
+    pub(crate) tool: String,
+    /// What a call must be.
+    pub(crate) rule: String,
 }
 
 /// What is remembered of a prompt with a key.
@@ -107,6 +120,10 @@ pub(super) struct State {
     pub(super) measured: Option<Measured>,
     /// The compaction that is under way.
     pub(super) compaction: Option<String>,
+    /// Calls of the open turn that wait for an approval.
+    pub(super) approvals: Vec<ApprovalAsked>,
+    /// What clients have allowed for the session, oldest first.
+    pub(super) rules: VecDeque<Rule>,
 }
 
 impl State {
@@ -141,6 +158,8 @@ impl State {
             totals: Totals::default(),
             measured: None,
             compaction: None,
+            approvals: Vec::new(),
+            rules: VecDeque::new(),
         }
     }
 
@@ -198,6 +217,8 @@ impl State {
             EventBody::CompactionSummary(summary) => {
                 self.totals.add(summary.usage.as_ref(), summary.cost);
             }
+            EventBody::ApprovalAsked(asked) => self.approvals.push(asked.clone()),
+            EventBody::ApprovalDecided(decided) => self.apply_decided(decided),
             EventBody::SessionOpened(_)
             | EventBody::SessionTitle(_)
             | EventBody::SandboxMode(_)
@@ -303,6 +324,9 @@ impl State {
         }
         if let Some(mode) = update.permission_mode {
             settings.mode = mode;
+        }
+        if let Some(revoked) = &update.revoked_rule {
+            self.rules.retain(|rule| rule.id != *revoked);
         }
         if let Some(title) = &update.title {
             self.title = Some(title.clone());

@@ -15,7 +15,8 @@ use self::text::{Composer, facts};
 use super::job::{NewJob, Started};
 use super::{Children, Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
-use crate::event::{EventBody, ToolSpec};
+use crate::event::{EventBody, PermissionMode, ToolSpec};
+use crate::policy::Need;
 use crate::process::{self, Caps, Finished, Launch, Running, Spool, Stopped, Terms};
 
 const NAME: &str = "bash";
@@ -56,6 +57,20 @@ struct Arguments {
     /// Return at once and let the command run as a background job.
     #[serde(default)]
     run_in_background: Option<bool>,
+    /// use_default, or require_escalated to ask the user for running this command outside the sandbox.
+    #[serde(default)]
+    #[schemars(with = "SandboxPermissions")]
+    sandbox_permissions: Option<SandboxPermissions>,
+    /// With require_escalated: why, in one sentence for the user.
+    #[serde(default)]
+    justification: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SandboxPermissions {
+    UseDefault,
+    RequireEscalated,
 }
 
 #[derive(Serialize)]
@@ -218,9 +233,33 @@ impl Tool for Bash {
         Effect::Acts
     }
 
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(std::future::ready(need(arguments, context)))
+    }
+
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
         Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
     }
+}
+
+/// A command that is to run outside the sandbox needs somebody's word. What can't be read is told by the call itself.
+fn need(raw: &str, context: &ToolContext) -> Option<Need> {
+    let arguments: Arguments = arguments::parse(NAME, raw).ok()?;
+    let escalated = arguments.sandbox_permissions == Some(SandboxPermissions::RequireEscalated);
+    if !escalated || context.mode == PermissionMode::FullAccess {
+        return None;
+    }
+    let why = arguments.justification.as_deref().map(clip::line).filter(|why| !why.is_empty());
+    let reason = match why {
+        Some(why) => format!("the command wants to run outside the sandbox: {why}"),
+        None => "the command wants to run outside the sandbox".to_owned(),
+    };
+    let directory = match &arguments.workdir {
+        Some(workdir) => context.cwd.join(workdir),
+        None => context.cwd.clone(),
+    };
+    let rule = format!("{} in {}", arguments.command, directory.display());
+    Some(Need { reason, command: Some(arguments.command), diff: None, rule: Some(rule) })
 }
 
 fn timeout_of(arguments: &Arguments) -> Result<Option<Duration>, ToolOutput> {

@@ -11,10 +11,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::matching::NoMatch;
-use super::write::{FileError, Files, Job, Meta};
+use super::paths::Place;
+use super::write::{FileError, Files, Job, Meta, Old, unified};
 use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
 use crate::event::ToolSpec;
+use crate::policy::Need;
 
 pub(super) use self::matching::Ends;
 
@@ -98,6 +100,15 @@ impl Tool for Edit {
         Effect::Acts
     }
 
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(async move {
+            let arguments: Arguments = arguments::parse(NAME, arguments).ok()?;
+            let path = arguments.file_path.clone();
+            let job = Job::new(&self.files, context);
+            job.needs(path, move |job, place| preview(job, place, &arguments).ok()).await
+        })
+    }
+
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
         Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
     }
@@ -108,6 +119,23 @@ fn edit(job: &Job, arguments: &Arguments) -> Result<ToolOutput, NoEdit> {
     let place = job.place(&arguments.file_path)?;
     let target = job.open(&place)?.filter(|target| target.old.is_some()).ok_or(FileError::NotFound)?;
     let old = job.seen(&place, &target)?.ok_or(FileError::NotFound)?;
+    let content = edited(job, old, arguments)?;
+    let stamp = job.commit(&place, &target, &content)?;
+    let mut text = format!("The file {} has been updated successfully.", place.shown.display());
+    old.note_other_names(&mut text);
+    let meta = Meta::of(&place, Some(&old.text), &content, &stamp, job.event_bytes());
+    Ok(ToolOutput::ok(text).with_meta(&meta))
+}
+
+/// What would change. Blocks.
+fn preview(job: &Job, place: &Place, arguments: &Arguments) -> Result<String, NoEdit> {
+    let target = job.open(place)?.filter(|target| target.old.is_some()).ok_or(FileError::NotFound)?;
+    let old = job.seen(place, &target)?.ok_or(FileError::NotFound)?;
+    Ok(unified(place, Some(&old.text), &edited(job, old, arguments)?))
+}
+
+/// The content after the edit.
+fn edited(job: &Job, old: &Old, arguments: &Arguments) -> Result<String, NoEdit> {
     let (mark, text) = split_mark(&old.text);
     let strip = |given: &'_ str| split_mark(given).1.to_owned();
     let (wanted, new) = (strip(&arguments.old_string), strip(&arguments.new_string));
@@ -118,12 +146,7 @@ fn edit(job: &Job, arguments: &Arguments) -> Result<ToolOutput, NoEdit> {
         NoMatch::Ambiguous { count, lines } => NoEdit::Ambiguous { count, lines },
         NoMatch::Large { size } => NoEdit::File(FileError::Large { size, max: job.bytes_max() }),
     })?;
-    let content = if mark.is_empty() { edited } else { format!("{mark}{edited}") };
-    let stamp = job.commit(&place, &target, &content)?;
-    let mut text = format!("The file {} has been updated successfully.", place.shown.display());
-    old.note_other_names(&mut text);
-    let meta = Meta::of(&place, Some(&old.text), &content, &stamp, job.event_bytes());
-    Ok(ToolOutput::ok(text).with_meta(&meta))
+    Ok(if mark.is_empty() { edited } else { format!("{mark}{edited}") })
 }
 
 /// The byte order mark, if there is one, and the rest.

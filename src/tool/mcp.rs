@@ -11,8 +11,9 @@ use rmcp::model::JsonObject;
 
 use self::result::Room;
 use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments};
-use crate::event::ToolSpec;
+use crate::event::{PermissionMode, ToolSpec};
 use crate::mcp::{CallError, Offered, RemoteTool, Server};
+use crate::policy::Need;
 
 /// A tool of a server.
 struct Remote {
@@ -89,6 +90,17 @@ impl Tool for Remote {
 
     fn effect(&self) -> Effect {
         self.effect
+    }
+
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        let changes = self.effect == Effect::Acts && context.mode == PermissionMode::ReadOnly;
+        let need = changes.then(|| Need {
+            reason: format!("the session is read-only, and {} may change something", self.spec.name),
+            command: Some(arguments.to_owned()),
+            diff: None,
+            rule: Some(self.spec.name.clone()),
+        });
+        Box::pin(std::future::ready(need))
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {

@@ -13,16 +13,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::diff::Meta;
+pub(super) use self::diff::{Meta, unified};
 pub(super) use self::failure::FileError;
 
-use self::target::{Old, Target};
+pub(super) use self::target::Old;
+use self::target::Target;
 use super::edit::{Ends, split_mark};
 use super::observed::{Seen, Stamp};
-use super::paths::{self, Place};
+use super::paths::{self, PathError, Place};
 use super::{Effect, Tool, ToolContext, ToolOutput, ToolState, arguments};
 use crate::config::{ByteSize, Config};
 use crate::event::{PermissionMode, ToolSpec};
+use crate::policy::Need;
 
 const NAME: &str = "write";
 
@@ -76,9 +78,39 @@ impl Tool for Write {
         Effect::Acts
     }
 
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(async move {
+            let arguments: Arguments = arguments::parse(NAME, arguments).ok()?;
+            let path = arguments.file_path.clone();
+            let job = Job::new(&self.files, context);
+            job.needs(path, move |job, place| preview(job, place, &arguments).ok()).await
+        })
+    }
+
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
         Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
     }
+}
+
+/// The content that a call writes. Blocks.
+fn content(job: &Job, old: Option<&Old>, given: &str) -> Result<String, FileError> {
+    let content = match old {
+        Some(old) => as_before(&old.text, given),
+        None => given.to_owned(),
+    };
+    let size = content.len() as u64;
+    if size > job.bytes_max().0 {
+        return Err(FileError::Large { size, max: job.bytes_max() });
+    }
+    Ok(content)
+}
+
+/// What would change. Blocks.
+fn preview(job: &Job, place: &Place, arguments: &Arguments) -> Result<String, FileError> {
+    let opened = job.open(place)?;
+    let old = opened.as_ref().map(|target| job.seen(place, target)).transpose()?.flatten();
+    let content = content(job, old, &arguments.content)?;
+    Ok(unified(place, old.map(|old| old.text.as_str()), &content))
 }
 
 /// Blocks.
@@ -86,14 +118,7 @@ fn write(job: &Job, arguments: &Arguments) -> Result<ToolOutput, FileError> {
     let place = job.place(&arguments.file_path)?;
     let opened = job.open(&place)?;
     let old = opened.as_ref().map(|target| job.seen(&place, target)).transpose()?.flatten();
-    let content = match old {
-        Some(old) => as_before(&old.text, &arguments.content),
-        None => arguments.content.clone(),
-    };
-    let size = content.len() as u64;
-    if size > job.bytes_max().0 {
-        return Err(FileError::Large { size, max: job.bytes_max() });
-    }
+    let content = content(job, old, &arguments.content)?;
     let stamp = match &opened {
         Some(target) => job.commit(&place, target, &content)?,
         None => job.commit(&place, &Target::make(&place.real)?, &content)?,
@@ -159,6 +184,33 @@ impl Job {
         tokio::task::spawn_blocking(move || work(&self)).await.map_err(|error| {
             tracing::error!(%error, "changing a file failed inside");
             ToolOutput::failed_without_code("changing the file failed inside; this is a bug")
+        })
+    }
+
+    /// What a call needs to change a path, with what `preview` says would change; nothing when the mode allows it or the
+    /// call can't succeed, which it tells itself.
+    pub(super) async fn needs(
+        self,
+        path: PathBuf,
+        preview: impl FnOnce(&Self, &Place) -> Option<String> + Send + 'static,
+    ) -> Option<Need> {
+        let shown = self.cwd.join(&path);
+        let needed = self.run(move |job| {
+            let denied = match paths::writable(&job.cwd, &path, job.mode) {
+                Err(denied @ (PathError::ReadOnly | PathError::Outside { .. })) => denied,
+                Ok(_) | Err(PathError::Io(_)) => return None,
+            };
+            let place = paths::writable(&job.cwd, &path, PermissionMode::FullAccess).ok()?;
+            let diff = preview(job, &place)?;
+            Some((denied.to_string(), place, diff))
+        });
+        let (why, place, diff) = needed.await.ok()??;
+        let shown = super::clip::line(&shown.display().to_string());
+        Some(Need {
+            reason: format!("may not write {shown}: {}", super::clip::line(&why)),
+            command: None,
+            diff: Some(diff),
+            rule: place.real.to_str().map(str::to_owned),
         })
     }
 

@@ -7,9 +7,10 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use super::step::{Call, Withheld};
 use super::{FactEvent, Lost, Stop, Turn};
 use crate::event::{
-    Block, EventBody, Failure, FailureCode, Message, Role, Seq, Source, SourceKind, ToolCallStarted,
-    ToolErrorInfo, ToolResult, TurnEndReason,
+    Block, EventBody, Failure, FailureCode, Message, PermissionMode, Role, Seq, Source, SourceKind,
+    ToolCallStarted, ToolErrorInfo, ToolResult, TurnEndReason,
 };
+use crate::policy::{Ask, Need, Verdict};
 use crate::tool::{Effect, ToolContext, ToolOutput};
 
 /// Calls of one answer that run beside each other.
@@ -121,6 +122,15 @@ impl Turn {
             return Ok((call, None, not_started(why)));
         }
         let tool = self.offer.get(&call.name);
+        let mut context = self.tool_context(call);
+        if let Some(tool) = &tool
+            && let Some(need) = tool.needs(&call.arguments, &context).await
+        {
+            if let Err(refused) = self.approve(call, need).await {
+                return Ok((call, None, refused));
+            }
+            context.mode = PermissionMode::FullAccess;
+        }
         let started = vec![FactEvent::from(EventBody::ToolCall(ToolCallStarted {
             turn: self.number,
             step,
@@ -132,10 +142,30 @@ impl Turn {
         let seq =
             if looks { self.facts.tell(started).await? } else { self.facts.tell_durably(started).await? };
         let output = match tool {
-            Some(tool) => tool.call(&call.arguments, &self.tool_context(call)).await,
+            Some(tool) => tool.call(&call.arguments, &context).await,
             None => self.offer.unknown(&call.name),
         };
         Ok((call, Some(seq), output))
+    }
+
+    /// Asks for what a call needs beyond the mode. The output says why it does not run.
+    async fn approve(&self, call: &Call, need: Need) -> Result<(), ToolOutput> {
+        let reason = need.reason.clone();
+        let refused = |why: &str| Err(denied(&format!("{reason}{why}")));
+        if !need.is_showable() {
+            return refused("; it is too long to be shown to somebody who could allow it");
+        }
+        let ask = Ask { tool: call.name.clone(), call_id: call.id.clone(), need };
+        match self.approver.ask(ask, &self.cancel).await {
+            Verdict::Allowed => Ok(()),
+            Verdict::Never => refused(""),
+            Verdict::Rejected { by: Some(_) } => {
+                refused("; the user was asked and rejected it. Do not try to reach the same in another way")
+            }
+            Verdict::Rejected { by: None } => refused("; the user was asked and did not answer in time"),
+            Verdict::Unavailable => refused("; nobody is connected who could allow it"),
+            Verdict::Cancelled => Err(not_started("the turn was cancelled")),
+        }
     }
 
     fn tool_context(&self, call: &Call) -> ToolContext {
@@ -203,6 +233,12 @@ fn result_of(turn: u32, step: u32, call_id: &str, output: ToolOutput) -> ToolRes
     message.tool_call_id = Some(call_id.to_owned());
     message.is_error = Some(output.is_error);
     ToolResult { turn, step, message, error: output.error, meta: output.meta }
+}
+
+/// The output of a call that the session does not allow.
+fn denied(why: &str) -> ToolOutput {
+    let error = ToolErrorInfo { name: "ToolError".to_owned(), code: "TOOL_DENIED".to_owned() };
+    ToolOutput::refused(why, error)
 }
 
 /// The output of a call that was not run.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Route;
-use crate::event::{EventBody, Failure, Message, PermissionMode, Seq, SurfaceOp};
+use crate::event::{ApprovalOutcome, EventBody, Failure, Message, PermissionMode, Seq, SurfaceOp};
 
 /// Facts that may wait for the actor.
 const FACTS_MAX: usize = 4;
@@ -58,6 +58,8 @@ pub enum Wants {
     Claim,
     /// The conversation as the log has it.
     Conversation,
+    /// An answer to the one event, which asks for an approval. It is logged only if somebody can answer.
+    Approval,
 }
 
 /// What became of a fact.
@@ -82,6 +84,19 @@ pub enum Given {
     Claimed(Vec<Arc<Message>>),
     /// The conversation.
     Conversation(Vec<Told>),
+    /// The answer to what was asked, later.
+    Pending(oneshot::Receiver<Decided>),
+    /// The same at once.
+    Decided(Decided),
+}
+
+/// What became of an approval, and who said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// What.
+    pub outcome: ApprovalOutcome,
+    /// Who, where somebody did.
+    pub by: Option<String>,
 }
 
 /// A message that the model sees.
@@ -151,10 +166,8 @@ impl Facts {
     /// # Errors
     /// [`Lost`] when storage failed.
     pub async fn tell_and_refresh(&self, events: Vec<FactEvent>) -> Result<Box<Fresh>, Lost> {
-        match self.send(events, Wants::Fresh).await?.given {
-            Given::Fresh(fresh) => Ok(fresh),
-            Given::Nothing | Given::Claimed(_) | Given::Conversation(_) => Err(Lost),
-        }
+        let given = self.send(events, Wants::Fresh).await?.given;
+        if let Given::Fresh(fresh) = given { Ok(fresh) } else { Err(Lost) }
     }
 
     /// As [`Facts::tell`], and takes the messages that wait for the next step: they stand in the log behind the events.
@@ -163,10 +176,7 @@ impl Facts {
     /// [`Lost`] when storage failed.
     pub async fn tell_and_claim(&self, events: Vec<FactEvent>) -> Result<(Seq, Vec<Arc<Message>>), Lost> {
         let logged = self.send(events, Wants::Claim).await?;
-        match logged.given {
-            Given::Claimed(claimed) => Ok((logged.first, claimed)),
-            Given::Nothing | Given::Fresh(_) | Given::Conversation(_) => Err(Lost),
-        }
+        if let Given::Claimed(claimed) = logged.given { Ok((logged.first, claimed)) } else { Err(Lost) }
     }
 
     /// As [`Facts::tell`], and reads the conversation as the log then has it.
@@ -174,10 +184,16 @@ impl Facts {
     /// # Errors
     /// [`Lost`] when storage failed.
     pub async fn tell_and_read(&self, events: Vec<FactEvent>) -> Result<Vec<Told>, Lost> {
-        match self.send(events, Wants::Conversation).await?.given {
-            Given::Conversation(conversation) => Ok(conversation),
-            Given::Nothing | Given::Fresh(_) | Given::Claimed(_) => Err(Lost),
-        }
+        let given = self.send(events, Wants::Conversation).await?.given;
+        if let Given::Conversation(conversation) = given { Ok(conversation) } else { Err(Lost) }
+    }
+
+    /// Asks for an approval: what became of it, or what will tell.
+    ///
+    /// # Errors
+    /// [`Lost`] when storage failed.
+    pub async fn ask(&self, asked: EventBody) -> Result<Given, Lost> {
+        self.send(vec![asked.into()], Wants::Approval).await.map(|logged| logged.given)
     }
 
     async fn send(&self, events: Vec<FactEvent>, wants: Wants) -> Result<Logged, Lost> {

@@ -8,6 +8,7 @@
 )]
 
 mod abuse;
+mod approvals;
 mod attach;
 mod brakes;
 mod budget;

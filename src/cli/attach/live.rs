@@ -1,5 +1,6 @@
 //! Attached on a terminal: what happens scrolls by, below it a line is typed.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -7,18 +8,21 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
+use super::super::escape::one_line;
 use super::super::happening::{Envelope, Happening, Told};
 use super::super::printer::{Piece, Printer};
 use super::super::prompt::screen::{Screen, Stderr, Stdout, Style, width};
 use super::super::prompt::turn::{Show, Turn};
+use super::super::question::{Question, Said, word};
 use super::super::{Failure, exit, human};
 use super::canvas::{Bottom, Canvas};
 use super::editor::{Editor, Wish};
 use super::keyboard::Keyboard;
 use super::{Past, ended};
 use crate::client::session::{Session, SessionError, Update, Updates};
+use crate::event::SessionId;
 use crate::protocol::{
-    CancelParams, CancelResult, ContentBlock, Method, Receipt, SessionStatus, SessionStatusNotice,
+    CancelParams, CancelResult, ContentBlock, Empty, Method, Receipt, SessionStatus, SessionStatusNotice,
     notification,
 };
 use crate::signal::SignalStream;
@@ -47,6 +51,8 @@ struct Live<'a> {
     canvas: Canvas,
     editor: Editor,
     status: SessionStatus,
+    /// Calls that wait for an approval, the oldest first.
+    questions: VecDeque<Question>,
     /// Why there is no connection right now.
     lost: Option<String>,
     /// Ctrl-C was pressed while there was nothing to cancel.
@@ -133,6 +139,7 @@ impl<'a> Live<'a> {
             canvas,
             editor: Editor::new(setup.detach.clone()),
             status: SessionStatus::Idle,
+            questions: VecDeque::new(),
             lost: None,
             is_leaving: false,
             asked: FuturesUnordered::new(),
@@ -144,6 +151,9 @@ impl<'a> Live<'a> {
         let (doing, since_ms) = self.screen.doing();
         let state = match (&self.lost, self.status) {
             (Some(why), _) => format!("  reconnecting… ({why})"),
+            (None, _) if !self.read_only && !self.questions.is_empty() => {
+                self.questions.front().map(Question::keys).unwrap_or_default()
+            }
             (None, SessionStatus::Running) => {
                 format!("  {doing}… {} s   ^C cancel   ^D detach", since_ms / 1000)
             }
@@ -167,6 +177,9 @@ impl<'a> Live<'a> {
 
     /// Takes keys. `true`: leave.
     fn typed(&mut self, bytes: &[u8]) -> bool {
+        if self.answered(bytes) {
+            return false;
+        }
         for wish in self.editor.take(bytes) {
             match wish {
                 Wish::Detach => return true,
@@ -183,6 +196,53 @@ impl<'a> Live<'a> {
             self.is_leaving = false;
         }
         false
+    }
+
+    /// A key that answers the oldest question, where nothing else is being typed.
+    fn answered(&mut self, key: &[u8]) -> bool {
+        let Some(question) = self.questions.front().filter(|_| !self.read_only && self.editor.is_empty())
+        else {
+            return false;
+        };
+        match question.said(key) {
+            Said::Answer(outcome) => {
+                let params = question.answer(outcome);
+                let session = self.session;
+                self.asked.push(Box::pin(async move {
+                    let answered = session.ask::<_, Empty>(Method::Answer, &params).await;
+                    answered.err().map(|error| format!("error: {error}"))
+                }));
+                true
+            }
+            Said::ShowDiff => {
+                let diff = question.diff();
+                self.say(Some(diff));
+                true
+            }
+            Said::Nothing => false,
+        }
+    }
+
+    /// A call asks, or has been answered.
+    fn note_approval(&mut self, child: Option<&str>, happening: &Happening) {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "two of many matter here")]
+        match happening {
+            Happening::Asked(asked) => {
+                let session = child.map_or_else(|| Ok(self.session.id().clone()), SessionId::new);
+                let Ok(session) = session else { return };
+                let question = Question { session, approval: (**asked).clone() };
+                self.say(Some(question.text()));
+                self.questions.push_back(question);
+            }
+            Happening::Decided(decided) => {
+                let at = self.questions.iter().position(|question| question.approval.id == decided.id);
+                if at.and_then(|at| self.questions.remove(at)).is_some() {
+                    let by = decided.by.as_deref().map(|by| format!(" by {}", one_line(by, 40)));
+                    self.say(Some(format!("{}{}", word(decided.outcome), by.unwrap_or_default())));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Ctrl-C: cancels what runs; else clears the line; else leaves when it is pressed again.
@@ -250,6 +310,7 @@ impl<'a> Live<'a> {
     fn take_event(&mut self, child: Option<&str>, event: &RawValue) {
         let Ok(event) = serde_json::from_str::<Envelope<'_>>(event.get()) else { return };
         let happening = event.happening();
+        self.note_approval(child, &happening);
         let mut shows = Vec::new();
         match (child, happening) {
             (Some(child), happening) => self.turn.take_child(child, happening, event.time_ms, &mut shows),

@@ -4,6 +4,7 @@ use super::super::escape::one_line;
 use super::super::happening::{Envelope, Happening};
 use super::super::human;
 use super::super::prompt::turn::summary;
+use crate::cli::question::word;
 use crate::event::{Block, Message, ShadowedRange, Todo, TurnEndReason};
 
 /// The longest summary, in characters.
@@ -65,6 +66,14 @@ fn what(event: &Envelope<'_>) -> String {
         Happening::Compacted(summary) => {
             let ShadowedRange { start, end } = summary.shadowed_range;
             format!("{start} to {end}: {}", blocks(&summary.summary))
+        }
+        Happening::Asked(asked) => {
+            let command = asked.command.map(|command| format!(": {command}")).unwrap_or_default();
+            format!("{}: {}{command}", asked.tool_name, asked.reason)
+        }
+        Happening::Decided(decided) => {
+            let by = decided.by.map(|by| format!(" by {by}")).unwrap_or_default();
+            format!("{}{by}", word(decided.outcome))
         }
         Happening::Chunk(_) | Happening::Other => event.data.get().to_owned(),
     }

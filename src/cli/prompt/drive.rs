@@ -9,13 +9,15 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 use super::super::happening::{Envelope, Happening, Told};
 use super::super::printer::{Piece, Printer};
+use super::super::question::Said;
 use super::super::reach::Reached;
+use super::questions::{Noted, Questions};
 use super::screen::{Screen, Stderr, Stdout};
 use super::turn::{Show, Turn};
 use crate::client::{CallError, Notification, Reply};
 use crate::event::{MessageId, SessionId};
 use crate::protocol::{
-    CancelParams, CancelResult, LastSeq, Method, PositiveInt, PromptParams, ReadParams, ReadResult,
+    CancelParams, CancelResult, Empty, LastSeq, Method, PositiveInt, PromptParams, ReadParams, ReadResult,
     SettledStatus, notification,
 };
 use crate::signal::{SignalStream, Urgency, Wish};
@@ -68,6 +70,9 @@ pub(super) struct Drive<'a> {
     cancel: Option<Reply<CancelResult>>,
     /// Commands that ran when the user cancelled.
     commands: usize,
+    /// Somebody is here who can be asked.
+    pub(super) asks: bool,
+    questions: Questions,
 }
 
 impl<'a> Drive<'a> {
@@ -90,6 +95,8 @@ impl<'a> Drive<'a> {
             is_cancelling: false,
             cancel: None,
             commands: 0,
+            asks: false,
+            questions: Questions::default(),
         }
     }
 
@@ -115,6 +122,7 @@ impl<'a> Drive<'a> {
                         self.printer.print(piece);
                     }
                 }
+                key = self.questions.key() => if self.typed(&key).await { return Ended::Left },
                 told = self.reached.notifications.next(), if is_drained && !is_over => match told {
                     Some(told) => self.take(&told).await,
                     // The connection has ended; the reply was there before, or tells why it ended.
@@ -198,6 +206,45 @@ impl<'a> Drive<'a> {
         }
     }
 
+    /// A key while a question waits. `true`: leave at once.
+    async fn typed(&mut self, key: &[u8]) -> bool {
+        const INTERRUPT: &[u8] = b"\x03";
+        if key == INTERRUPT {
+            let urgency = if self.is_cancelling { Urgency::Again } else { Urgency::Once };
+            return self.heard(Some(Wish::Stop(urgency))).await;
+        }
+        match self.questions.said(key) {
+            Some((question, Said::Answer(outcome))) => {
+                let params = question.answer(outcome);
+                // What becomes of it is told by its event; a connection that has ended, by the prompt's reply.
+                if let Err(error) = self.reached.client.send::<_, Empty>(Method::Answer, &params).await {
+                    tracing::debug!(%error, "cannot answer");
+                }
+            }
+            Some((question, Said::ShowDiff)) => {
+                let diff = question.diff();
+                self.commentary(&format!("{diff}\n"));
+            }
+            Some((_, Said::Nothing)) | None => {}
+        }
+        false
+    }
+
+    /// A call asks, or has been answered.
+    fn note_approval(&mut self, session: &str, happening: &Happening) {
+        if !self.asks {
+            return;
+        }
+        match self.questions.note(session, happening) {
+            Some(Noted::Asks(question)) => {
+                self.show(Screen::break_line);
+                self.commentary(&format!("{}\n{}\n", question.text(), question.keys()));
+            }
+            Some(Noted::Decided(words)) => self.commentary(&format!("{words}\n")),
+            None => {}
+        }
+    }
+
     /// Cancels our prompt, once it is known which message it is: never what others run.
     async fn send_cancel(&mut self) {
         let (true, None, Some(id)) = (self.is_cancelling, &self.cancel, self.turn.message_id()) else {
@@ -230,17 +277,23 @@ impl<'a> Drive<'a> {
             self.send_cancel().await;
         } else {
             // We asked for no other session, so it is one that works for ours.
-            self.read(event.event, |turn, happening, time_ms, shows| {
+            self.read(&event.session_id, event.event, |turn, happening, time_ms, shows| {
                 turn.take_child(&event.session_id, happening, time_ms, shows);
             });
         }
     }
 
     fn take_event(&mut self, event: &RawValue) {
-        self.read(event, Turn::take);
+        let session = self.session.to_string();
+        self.read(&session, event, Turn::take);
     }
 
-    fn read(&mut self, event: &RawValue, take: impl FnOnce(&mut Turn, Happening, u64, &mut Vec<Show>)) {
+    fn read(
+        &mut self,
+        session: &str,
+        event: &RawValue,
+        take: impl FnOnce(&mut Turn, Happening, u64, &mut Vec<Show>),
+    ) {
         let envelope: Envelope<'_> = match serde_json::from_str(event.get()) {
             Ok(envelope) => envelope,
             Err(error) => {
@@ -249,7 +302,9 @@ impl<'a> Drive<'a> {
             }
         };
         let mut shows = Vec::new();
-        take(&mut self.turn, envelope.happening(), envelope.time_ms, &mut shows);
+        let happening = envelope.happening();
+        self.note_approval(session, &happening);
+        take(&mut self.turn, happening, envelope.time_ms, &mut shows);
         for show in shows {
             self.show(|screen, pieces| screen.show(show, pieces));
         }

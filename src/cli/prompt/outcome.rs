@@ -14,7 +14,7 @@ use super::turn::failure_of;
 use super::{PromptArgs, save};
 use crate::client::CallError;
 use crate::config::{Loaded, ProviderKind};
-use crate::event::{Failure as ModelFailure, FailureCode, TurnEndReason};
+use crate::event::{Failure as ModelFailure, FailureCode, SessionId, TurnEndReason};
 use crate::protocol::{PromptParams, SettledStatus};
 use crate::signal::SignalStream;
 
@@ -152,9 +152,20 @@ fn ended_badly(drive: &Drive<'_>, prompt: &PromptParams, loaded: &Loaded) -> Fai
     let session = &prompt.session_id;
     let kept = format!("session {session} is kept: dshd prompt -s {session} …");
     let refused = |kind: &'static str, message: &str| Failure::new(exit::REFUSED, kind, message);
+    let failure = ended(drive, &kept, session, loaded, refused);
+    Failure { code: if drive.turn.is_denied() { exit::APPROVAL } else { failure.code }, ..failure }
+}
+
+fn ended(
+    drive: &Drive<'_>,
+    kept: &str,
+    session: &SessionId,
+    loaded: &Loaded,
+    refused: impl Fn(&'static str, &str) -> Failure,
+) -> Failure {
     match drive.turn.reason() {
         Some(reason @ TurnEndReason::Error { .. }) => match failure_of(reason) {
-            Some(failure) => model_failed(failure, drive.turn.provider(), &kept, loaded),
+            Some(failure) => model_failed(failure, drive.turn.provider(), kept, loaded),
             None => refused("error", "the turn failed").with_help(kept),
         },
         Some(TurnEndReason::MaxTokens) => {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::super::happening::{Chunk, ChunkBody, Happening};
 use crate::event::{
-    AssistantMessage, Block, Failure, MessageId, SourceKind, ToolCallStarted, ToolResult, TurnEndReason,
-    Usage,
+    ApprovalOutcome, AssistantMessage, Block, Failure, MessageId, SourceKind, ToolCallStarted, ToolResult,
+    TurnEndReason, Usage,
 };
 
 /// Something to show.
@@ -76,6 +76,8 @@ pub(in super::super) struct Turn {
     /// Calls of subagents, by session and id.
     child_calls: HashMap<(String, String), OpenCall>,
     reason: Option<TurnEndReason>,
+    /// An approval was rejected, or nobody could answer it.
+    is_denied: bool,
 }
 
 #[derive(Debug)]
@@ -102,6 +104,7 @@ impl Turn {
             open_calls: HashMap::new(),
             child_calls: HashMap::new(),
             reason: None,
+            is_denied: false,
         }
     }
 
@@ -123,6 +126,11 @@ impl Turn {
     /// The answer, or what there is of it.
     pub(super) fn text(&self) -> &str {
         if self.shown.is_empty() { &self.text } else { &self.shown }
+    }
+
+    /// Whether an approval was rejected, or nobody could answer it.
+    pub(super) fn is_denied(&self) -> bool {
+        self.is_denied
     }
 
     /// Who answered: the provider of the last model call.
@@ -217,6 +225,8 @@ impl Turn {
             | Happening::JobStarted(_)
             | Happening::JobEnded(_)
             | Happening::Compacted(_)
+            | Happening::Asked(_)
+            | Happening::Decided(_)
             | Happening::Other => {}
         }
     }
@@ -244,6 +254,10 @@ impl Turn {
             ))),
             Happening::ToolCall(call) => self.start_tool(&call, time_ms, show),
             Happening::ToolResult(result) => self.end_tool(&result, time_ms, show),
+            Happening::Decided(decided) => {
+                self.is_denied |=
+                    matches!(decided.outcome, ApprovalOutcome::Rejected | ApprovalOutcome::Unavailable);
+            }
             Happening::TurnEnd(end) => {
                 if self.watches {
                     show.push(Show::Ended(end.reason.clone()));
@@ -257,6 +271,7 @@ impl Turn {
             | Happening::User(_)
             | Happening::Context(_)
             | Happening::Title(_)
+            | Happening::Asked(_)
             | Happening::ChildStarted(_)
             | Happening::ChildFinished(_)
             | Happening::Todo(_)

@@ -18,10 +18,12 @@ const NO_KEY: &str = "no model was called: no key is set. help: dshd login deeps
 const CHOSEN: &str = "no model was called: the provider is `scripted`. \
      help: dshd models lists the others; dshd prompt -m PROVIDER/MODEL picks one";
 
+/// The tool that lists: it runs in the daemon itself, so it works where commands can't be confined.
+const TOOL: &str = "glob";
+
 #[derive(Serialize)]
-struct BashArguments {
-    command: &'static str,
-    description: &'static str,
+struct GlobArguments {
+    pattern: &'static str,
 }
 
 /// The answer to a request.
@@ -30,7 +32,7 @@ pub(super) fn answer(request: &ModelRequest, keyless: bool) -> Answer {
     let since = &request.messages[prompt.map_or(0, |at| at + 1)..];
     let result = since.iter().rfind(|message| message.role == Role::Tool);
     let asked = since.iter().any(|message| message.role == Role::Assistant);
-    let offered = request.tools.iter().any(|tool| tool.name == "bash");
+    let offered = request.tools.iter().any(|tool| tool.name == TOOL);
     let last = if keyless { NO_KEY } else { CHOSEN };
     let parts = match result {
         Some(result) => say(&format!("{}\n\n{last}\n", listing(result))),
@@ -41,10 +43,9 @@ pub(super) fn answer(request: &ModelRequest, keyless: bool) -> Answer {
 }
 
 fn call() -> Vec<Part> {
-    let arguments = BashArguments { command: "ls -A", description: "List the working directory" };
-    // Two constant texts are always JSON.
-    let arguments = serde_json::to_string(&arguments).unwrap_or_default();
-    vec![Part::Call { id: None, name: "bash".to_owned(), arguments }]
+    // A constant text is always JSON.
+    let arguments = serde_json::to_string(&GlobArguments { pattern: "*" }).unwrap_or_default();
+    vec![Part::Call { id: None, name: TOOL.to_owned(), arguments }]
 }
 
 fn say(text: &str) -> Vec<Part> {
@@ -54,15 +55,17 @@ fn say(text: &str) -> Vec<Part> {
 
 fn listing(result: &Message) -> String {
     let text = result.text();
-    if result.is_error == Some(true) || text.contains("[exit code: ") || text.contains("[killed by signal: ")
-    {
+    if result.is_error == Some(true) {
         return format!("The directory could not be listed. The tool said:\n\n{}", text.trim_end());
     }
-    let entries: Vec<&str> = text.lines().filter(|line| !line.is_empty() && *line != "(no output)").collect();
+    // Below a blank line stands what the tool says of its own work.
+    let (paths, note) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let entries: Vec<&str> =
+        paths.lines().filter(|line| !line.is_empty() && *line != "No files found").collect();
     if entries.is_empty() {
-        return "The working directory is empty.".to_owned();
+        return "The working directory has no files but hidden or ignored ones.".to_owned();
     }
-    let mut listing = String::from("The working directory holds:\n");
+    let mut listing = String::from("The working directory holds these files, newest first:\n");
     for entry in entries.iter().take(ENTRIES_MAX) {
         listing.push_str("\n- ");
         listing.push_str(entry);
@@ -70,6 +73,10 @@ fn listing(result: &Message) -> String {
     if entries.len() > ENTRIES_MAX {
         // Writing to a text can't fail.
         let _ = write!(listing, "\n- and {} more", entries.len() - ENTRIES_MAX);
+    }
+    if !note.is_empty() {
+        listing.push_str("\n\n");
+        listing.push_str(note.trim_end());
     }
     listing
 }

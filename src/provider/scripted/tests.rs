@@ -18,8 +18,8 @@ fn prompt(text: &str) -> Arc<Message> {
 }
 
 fn request(messages: Vec<Arc<Message>>) -> ModelRequest {
-    let bash = ToolSpec {
-        name: "bash".to_owned(),
+    let glob = ToolSpec {
+        name: "glob".to_owned(),
         description: String::new(),
         parameters: serde_json::from_str("{}").unwrap(),
     };
@@ -28,7 +28,7 @@ fn request(messages: Vec<Arc<Message>>) -> ModelRequest {
         model: "m".to_owned(),
         abilities: ModelConfig::default(),
         messages,
-        tools: Arc::new([bash]),
+        tools: Arc::new([glob]),
         max_tokens: None,
         reasoning_effort: None,
         place: None,
@@ -61,14 +61,14 @@ async fn without_a_script_the_directory_is_listed_and_the_missing_model_is_told(
     let (blocks, _) = play(&model, &messages).await.unwrap();
     let [Block::ToolCall { id, name, arguments }] = &blocks[..] else { panic!("{blocks:?}") };
     assert!(!id.is_empty());
-    assert_eq!(name, "bash");
-    assert_eq!(arguments, r#"{"command":"ls -A","description":"List the working directory"}"#);
+    assert_eq!(name, "glob");
+    assert_eq!(arguments, r#"{"pattern":"*"}"#);
 
     messages.push(Arc::new(Message::new(Role::Assistant, Source::of(SourceKind::Model), blocks.clone())));
-    messages.push(message(Role::Tool, SourceKind::Tool, "Cargo.toml\nsrc\n"));
+    messages.push(message(Role::Tool, SourceKind::Tool, "Cargo.toml\nsrc/lib.rs"));
     let (blocks, completion) = play(&model, &messages).await.unwrap();
     let text = said(&blocks);
-    assert!(text.contains("- Cargo.toml\n- src\n"), "{text}");
+    assert!(text.contains("- Cargo.toml\n- src/lib.rs\n"), "{text}");
     assert!(text.ends_with(concat!(
         "no model was called: no key is set. help: dshd login deepseek | export DEEPSEEK_API_KEY=… | ",
         "a local model: dshd config init --provider openai-compatible --base-url http://127.0.0.1:11434/v1\n"
@@ -80,11 +80,11 @@ async fn without_a_script_the_directory_is_listed_and_the_missing_model_is_told(
 async fn without_a_tool_or_with_a_failing_one_the_missing_model_is_still_told() {
     let model = Scripted { path: None, keyless: true, attempts: Mutex::default() };
     let mut failed =
-        Message::new(Role::Tool, Source::of(SourceKind::Tool), vec![Block::text("Error: no shell")]);
+        Message::new(Role::Tool, Source::of(SourceKind::Tool), vec![Block::text("Error: no such place")]);
     failed.is_error = Some(true);
     let answer = message(Role::Assistant, SourceKind::Model, "");
     let (blocks, _) = play(&model, &[prompt("hi"), answer, Arc::new(failed)]).await.unwrap();
-    assert!(said(&blocks).contains("Error: no shell") && said(&blocks).contains("no model was called"));
+    assert!(said(&blocks).contains("Error: no such place") && said(&blocks).contains("no model was called"));
 
     let mut request = request(vec![prompt("hi")]);
     request.tools = Arc::new([]);

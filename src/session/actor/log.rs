@@ -51,6 +51,7 @@ impl Actor {
                 self.feed.used(open.state.totals);
                 METRICS.events.add(published.len() as u64);
                 METRICS.tokens.add(open.state.totals.usage.total_tokens.saturating_sub(tokens));
+                self.show_approvals();
                 self.feed.publish(published, self.status());
                 Ok(first)
             }
@@ -69,6 +70,9 @@ impl Actor {
     /// A turn tells facts.
     pub(super) fn take_fact(&mut self, fact: Fact) {
         let Fact { mut events, wants, ack } = fact;
+        if wants == Wants::Approval {
+            return self.ask(events, ack);
+        }
         let claims = self.open.as_ref().filter(|_| wants == Wants::Claim);
         let (claiming, claimed) = claims.map(|open| open.state.decide_claim()).unwrap_or_default();
         events.extend(claiming.into_iter().map(FactEvent::from));
@@ -79,7 +83,7 @@ impl Actor {
         }
         let (Ok(first), Some(open)) = (appended, &self.open) else { return drop(ack.send(Err(Lost))) };
         let given = match wants {
-            Wants::Position | Wants::Durability => Given::Nothing,
+            Wants::Position | Wants::Durability | Wants::Approval => Given::Nothing,
             Wants::Fresh => Given::Fresh(Box::new(open.fresh(&self.shared))),
             Wants::Claim => Given::Claimed(claimed),
             Wants::Conversation => Given::Conversation(open.state.conversation.clone()),

@@ -11,9 +11,10 @@ use super::{Actor, Open};
 use crate::clock::now_ms;
 use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
 use crate::provider::registry::RouteError;
+use crate::session::approve::Asker;
 use crate::session::delegate::Spawner;
 use crate::session::feed::Feed;
-use crate::session::mailbox::Notices;
+use crate::session::mailbox::{Mailbox, Notices};
 use crate::session::registry::Shared;
 use crate::session::state::State;
 use crate::session::{Budget, NewSession, SessionError};
@@ -121,7 +122,8 @@ impl Actor {
     /// Opens a new life of the log: from here on the epoch is ours.
     fn begin_life(&mut self, epoch: Epoch, cut_bytes: u64) -> Result<(), SessionError> {
         let Some(open) = &self.open else { return Err(SessionError::Closed(self.id.clone())) };
-        let events = open.state.decide_opening(epoch, cut_bytes);
+        let policy = self.shared.config.borrow().sessions.approval_policy;
+        let events = open.state.decide_opening(epoch, cut_bytes, policy);
         let root_settled = open.state.last.is_some();
         self.feed.begin_epoch(epoch);
         let appended = self.append(events);
@@ -164,7 +166,7 @@ impl Open {
         &self,
         shared: &Arc<Shared>,
         id: &SessionId,
-        feed: &Feed,
+        (feed, mailbox): (&Feed, &Arc<Mailbox>),
         facts: Facts,
         cancel: CancellationToken,
     ) -> Option<Turn> {
@@ -183,6 +185,12 @@ impl Open {
             tools: shared.tools(),
             offer: Offer::none(),
             tool_state: self.tools.clone(),
+            approver: Arc::new(Asker {
+                session: id.clone(),
+                config: shared.config.clone(),
+                facts: facts.clone(),
+                mailbox: mailbox.clone(),
+            }),
             delegate: self.delegate(shared, id, &facts),
             config: shared.config(),
             header: state.header.clone(),

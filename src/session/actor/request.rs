@@ -11,7 +11,7 @@ use crate::event::{
 };
 use crate::session::decide::Verdict;
 use crate::session::mailbox::{Command, PromptAnswers};
-use crate::session::state::{Keyed, State, view};
+use crate::session::state::{Keyed, view};
 use crate::session::{
     Accepted, Answerer, Cancelled, CloseCause, NewSession, Position, PromptRequest, QueueView, SessionError,
     Settled,
@@ -42,6 +42,11 @@ impl Actor {
                 let _ = answer.send(set);
             }
             Command::Update { update, answer } => drop(answer.send(self.update(*update).await)),
+            Command::Answer { id, outcome, by, answer } => self.answer(&id, outcome, by, answer),
+            Command::Rules { revoke, answer } => {
+                let opened = self.ensure_open(Missing::Refuse).await;
+                let _ = answer.send(opened.and_then(|_| self.rules(revoke)));
+            }
             Command::Notice { events, text } => self.notice(events, text),
             Command::Unload => self.unload_due = true,
             Command::Retire { answer } if self.running.is_some() => drop(answer.send(Ok(()))),
@@ -138,16 +143,14 @@ impl Actor {
             return Err(SessionError::ShuttingDown { message_id: None });
         }
         self.ensure_open(Missing::Refuse).await?;
-        match &mut self.open {
-            Some(open) if open.journal.is_unwritten() => {
-                open.state.apply_update(&update);
-                Ok(None)
-            }
-            _ => {
-                let events = State::decide_update(update).into_iter().map(FactEvent::from).collect();
-                self.append(events).map(Some)
-            }
+        let policy = self.shared.config.borrow().sessions.approval_policy;
+        let Some(open) = &mut self.open else { return Err(SessionError::Closed(self.id.clone())) };
+        if open.journal.is_unwritten() {
+            open.state.apply_update(&update);
+            return Ok(None);
         }
+        let events = open.state.decide_update(update, policy).into_iter().map(FactEvent::from).collect();
+        self.append(events).map(Some)
     }
 
     /// Logs what happened beside the turns, and tells the model of it: in the next step of a running turn, else in a

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::{AbortCause, Epoch, SessionId};
+use crate::event::{AbortCause, AskPolicy, Epoch, SessionId};
 use crate::session::decide::Verdict;
 use crate::session::{PromptRequest, SessionError, WhenBusy};
 use crate::turn::FactEvent;
@@ -48,7 +48,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let mut bench = Self { state: blank(), log: Vec::new() };
-        bench.append(bench.state.decide_opening(Epoch(1), 0));
+        bench.append(bench.state.decide_opening(Epoch(1), 0, AskPolicy::Ask));
         bench
     }
 
@@ -120,7 +120,7 @@ impl Bench {
         let mut state = blank();
         self.log.iter().for_each(|event| state.apply(event, true));
         self.state = state;
-        self.append(self.state.decide_opening(Epoch(2), 0));
+        self.append(self.state.decide_opening(Epoch(2), 0, AskPolicy::Ask));
     }
 
     fn waiting(&self) -> Vec<MessageId> {

@@ -135,6 +135,18 @@ impl Meta {
     }
 }
 
+/// The unified diff of a place before and after, whole.
+pub(in crate::tool) fn unified(place: &Place, old: Option<&str>, new: &str) -> String {
+    let (old_lines, new_lines) = (lines(old.unwrap_or_default()), lines(new));
+    let diff = TextDiff::configure()
+        .timeout(SEARCH_TIME_MAX)
+        .newline_terminated(true)
+        .diff_slices(&old_lines, &new_lines);
+    let path = place.shown.display().to_string();
+    let before = if old.is_some() { path.as_str() } else { "/dev/null" };
+    diff.unified_diff().context_radius(CONTEXT_LINES).header(before, &path).to_string()
+}
+
 impl Change {
     fn bytes(&self) -> usize {
         self.path.len() + self.old_text.len() + self.new_text.len()
