@@ -41,6 +41,8 @@ pub(super) struct Follow {
     is_unborn: bool,
     /// What its agent does, as was told last.
     status: SessionStatus,
+    /// It works, which a new connection takes as known: told before what comes.
+    runs_unsaid: bool,
     /// It has become idle while there was no connection: told after this event, when nobody else has told it.
     idle_after: Option<LastSeq>,
     /// How long the daemon that ends asks us to wait.
@@ -129,6 +131,7 @@ impl Follow {
             client: None,
             is_unborn: false,
             status: SessionStatus::Idle,
+            runs_unsaid: false,
             idle_after: None,
             asked_pause: None,
         }
@@ -203,6 +206,7 @@ impl Follow {
                 let told = serde_json::from_str::<SessionStatusNotice>(params.get()).ok();
                 if let Some(told) = told.filter(|told| told.session_id == self.id) {
                     (self.status, self.idle_after) = (told.status, None);
+                    self.runs_unsaid = false;
                 }
                 Some(params)
             }
@@ -219,12 +223,16 @@ impl Follow {
         if let Some(params) = params {
             self.tell(Update::Told(Notification { method, params })).await;
         }
-        self.tell_idle().await;
+        self.tell_status_due().await;
         end
     }
 
-    /// Tells that the agent is idle, once what happened before that was told.
-    async fn tell_idle(&mut self) {
+    /// Tells what became of the agent while there was no connection: that it works at once, that it is idle when all that
+    /// happened before was told.
+    async fn tell_status_due(&mut self) {
+        if std::mem::take(&mut self.runs_unsaid) {
+            self.tell_status(SessionStatus::Running).await;
+        }
         let here = match self.begin {
             Begin::After((_, seq)) => Some(seq),
             Begin::Start | Begin::Now => None,
@@ -285,7 +293,7 @@ impl Follow {
                     } else if told {
                         self.tell(Update::Back).await;
                     }
-                    self.tell_idle().await;
+                    self.tell_status_due().await;
                     return Ok(());
                 }
                 Err(Fault::Fatal(error)) => return Err(error),
@@ -359,6 +367,8 @@ impl Follow {
             (SessionStatus::Running, SessionStatus::Idle) => Some(reply.last_seq),
             (SessionStatus::Running, SessionStatus::Running) | (SessionStatus::Idle, _) => None,
         };
+        let has_begun_to_run = (self.status, reply.status) == (SessionStatus::Idle, SessionStatus::Running);
+        self.runs_unsaid = has_begun_to_run && !matches!(self.begin, Begin::Now);
         if matches!(self.begin, Begin::Now) {
             self.status = reply.status;
             self.begin = match reply.last_seq.0 {

@@ -114,6 +114,36 @@ async fn a_lost_connection_is_made_again_from_the_last_event() {
     assert_eq!(seq(&mut updates).await, 6);
 }
 
+/// The connection was cut before `running` was told, and again before `idle` was: the second one took `running` as known,
+/// and the third one `idle`.
+#[tokio::test(start_paused = true)]
+async fn that_the_agent_works_is_told_although_a_cut_connection_never_said_so() {
+    let (dial, mut daemons) = port();
+    let (_session, mut updates, daemon) = open(dial, &mut daemons, From::Now).await;
+    drop(daemon);
+    let mut statuses = Vec::new();
+    for (status, last) in [("running", 5), ("idle", 6)] {
+        let mut daemon = within(daemons.recv()).await.unwrap();
+        let request = daemon.request("session/subscribe").await;
+        daemon.answer(&request, &json!({ "epoch": 7, "lastSeq": last, "status": status })).await;
+        daemon.event(u64::try_from(last).unwrap()).await;
+        loop {
+            let update = within(updates.next()).await.unwrap();
+            let Update::Told(told) = update else { continue };
+            let params: Value = serde_json::from_str(told.params.get()).unwrap();
+            if let Some(status) = params["status"].as_str() {
+                statuses.push(status.to_owned());
+            } else if status == "running" {
+                break;
+            }
+            if status == "idle" && statuses.len() == 2 {
+                break;
+            }
+        }
+    }
+    assert_eq!(statuses, ["running", "idle"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_prompt_whose_reply_was_lost_is_asked_about_under_its_key() {
     let (dial, mut daemons) = port();
