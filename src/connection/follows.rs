@@ -193,6 +193,7 @@ impl Follows {
             tree: whole,
             progress: Arc::clone(&progress),
             slot: Arc::new(Slot::default()),
+            next_bytes: 0,
         };
         let (inner, aborting) = (Arc::clone(&self.0), self.0.scope.aborting().clone());
         self.0.scope.spawn(async move {

@@ -53,10 +53,21 @@ struct Queue {
     closed: bool,
 }
 
-/// Room for one line, to be given with it.
+/// Room for one line, to be given with it, or for several, to be given out in parts.
 #[derive(Debug)]
 pub(crate) struct Room {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+    /// What a line that is larger than all room takes.
+    most: u32,
+}
+
+impl Room {
+    /// Takes the room of one line out of this; none when it does not hold as much.
+    pub(crate) fn part(&mut self, line_bytes: usize) -> Option<Self> {
+        let bytes = u32::try_from(line_bytes).unwrap_or(u32::MAX).min(self.most);
+        let permit = self.permit.split(bytes as usize)?;
+        Some(Self { permit, most: self.most })
+    }
 }
 
 /// A line on its way, with the room it takes.
@@ -94,15 +105,20 @@ impl Outbound {
         }))
     }
 
-    /// Whether there is any room for events and text.
+    /// Whether there is room for a good part of what may wait: whoever makes a line only now makes none that waits long.
     pub(crate) fn has_room(&self) -> bool {
-        self.0.room.available_permits() > 0
+        self.0.room.available_permits() >= self.good_part()
+    }
+
+    /// Half of the room for events and text.
+    pub(crate) fn good_part(&self) -> usize {
+        (self.0.room_bytes / 2) as usize
     }
 
     /// Waits for room for an event or text. A line larger than all the room takes all of it.
     pub(crate) async fn room(&self, line_bytes: usize) -> Result<Room, Closed> {
         let bytes = u32::try_from(line_bytes).unwrap_or(u32::MAX).min(self.0.room_bytes);
-        take(&self.0.room, bytes).await
+        take(&self.0.room, bytes, self.0.room_bytes).await
     }
 
     /// Queues a reply as soon as there is room: small ones from the reserve, others like events.
@@ -132,8 +148,8 @@ impl Outbound {
         let kept = self.0.reserve.clone().try_acquire_many_owned(bytes);
         let free = kept.or_else(|_| self.0.room.clone().try_acquire_many_owned(bytes));
         match free {
-            Ok(permit) => Ok(Room { _permit: permit }),
-            Err(_) => take(&self.0.reserve, bytes).await,
+            Ok(permit) => Ok(Room { permit, most: RESERVE_BYTES }),
+            Err(_) => take(&self.0.reserve, bytes, RESERVE_BYTES).await,
         }
     }
 
@@ -259,16 +275,12 @@ fn semaphore(permits: u32) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(permits as usize))
 }
 
-async fn take(semaphore: &Arc<Semaphore>, bytes: u32) -> Result<Room, Closed> {
+async fn take(semaphore: &Arc<Semaphore>, bytes: u32, most: u32) -> Result<Room, Closed> {
     if let Ok(permit) = semaphore.clone().try_acquire_many_owned(bytes) {
-        return Ok(Room { _permit: permit });
+        return Ok(Room { permit, most });
     }
-    semaphore
-        .clone()
-        .acquire_many_owned(bytes)
-        .await
-        .map(|permit| Room { _permit: permit })
-        .map_err(|_| Closed)
+    let taken = semaphore.clone().acquire_many_owned(bytes).await;
+    taken.map(|permit| Room { permit, most }).map_err(|_| Closed)
 }
 
 /// At most one line of text of a subscription is on its way: this is its place.

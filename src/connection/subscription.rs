@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::follows::Follows;
 use super::notice;
-use super::outbound::{Closed, Outbound, Slot};
+use super::outbound::{Closed, Outbound, Room, Slot};
 use crate::event::Seq;
 use crate::metrics::METRICS;
 use crate::runtime::Runtime;
@@ -21,6 +21,9 @@ use crate::store::PageLimit;
 
 /// A page that is read from the store for a subscriber who lags, in bytes and events.
 const PAGE: PageLimit = PageLimit { events: 1000, bytes: 256 * 1024 };
+
+/// Room that is taken for a page: its events with what stands around them.
+const PAGE_ROOM_BYTES: usize = 2 * PAGE.bytes;
 
 /// How far a subscription has come, for those who wait for it. Shared by its task and its connection.
 #[derive(Debug, Default)]
@@ -107,6 +110,8 @@ pub(super) struct Subscription {
     pub(super) tree: bool,
     pub(super) progress: Arc<Progress>,
     pub(super) slot: Arc<Slot>,
+    /// The next stored line's bytes, where it is known to be a large one: 0 else.
+    pub(super) next_bytes: usize,
 }
 
 /// How a step went.
@@ -134,7 +139,7 @@ impl Subscription {
     async fn pump(&mut self) -> Result<Option<CloseCause>, Closed> {
         let feed = Arc::clone(&self.feed);
         loop {
-            match self.step().await? {
+            match self.step(self.common.outbound.has_room()).await? {
                 Flow::More => continue,
                 Flow::End(cause) => return Ok(Some(cause)),
                 Flow::Idle => {}
@@ -142,12 +147,13 @@ impl Subscription {
             // Asked again once a change can't be missed any more.
             let mut changed = std::pin::pin!(feed.changed());
             changed.as_mut().enable();
-            match self.step().await? {
+            // Looked at once: text that is withheld for lack of room is waited for, whatever has become of the room since.
+            let congested = !self.common.outbound.has_room();
+            match self.step(!congested).await? {
                 Flow::More => continue,
                 Flow::End(cause) => return Ok(Some(cause)),
                 Flow::Idle => {}
             }
-            let congested = !self.common.outbound.has_room();
             let draining = self.common.draining.is_cancelled();
             if draining && !congested && self.slot.is_free() {
                 return Ok(None);
@@ -155,15 +161,15 @@ impl Subscription {
             tokio::select! {
                 () = changed => {}
                 () = self.slot.freed() => {}
-                room = self.common.outbound.room(1), if congested => drop(room?),
+                room = self.common.outbound.room(self.common.outbound.good_part()), if congested => drop(room?),
                 () = self.common.draining.cancelled(), if !draining => {}
             }
         }
     }
 
-    async fn step(&mut self) -> Result<Flow, Closed> {
+    async fn step(&mut self, has_room: bool) -> Result<Flow, Closed> {
         // Text is asked for when there is room for it: whoever waits gets it longer, not older.
-        let delta_allowed = self.slot.is_free() && self.common.outbound.has_room();
+        let delta_allowed = self.slot.is_free() && has_room;
         match self.feed.next(&mut self.cursor, delta_allowed) {
             Next::Event { seq, line, mark } => {
                 // Those before this one are queued, with the statuses due after them.
@@ -207,6 +213,10 @@ impl Subscription {
 
     pub(super) async fn send(&self, line: Bytes) -> Result<(), Closed> {
         let room = self.common.outbound.room(line.len()).await?;
+        self.push(line, room)
+    }
+
+    fn push(&self, line: Bytes, room: Room) -> Result<(), Closed> {
         self.progress.touched.store(self.common.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.common.outbound.push(line, room, None)
     }
@@ -216,10 +226,13 @@ impl Subscription {
     }
 
     /// Sends one page from the store. Says why the subscription ends when there is none to be had.
+    ///
+    /// Nothing is read, and nothing is held, before there is room for it: who has stopped costs its queue alone.
     async fn catch_up(&mut self, after: Option<Seq>, until: Seq) -> Result<Option<CloseCause>, Closed> {
-        // A page is not read, and not held, while there is no room for any of it: who has stopped costs its queue alone.
-        drop(self.common.outbound.room(1).await?);
         let page_permit = self.common.page.clone().acquire_owned().await.map_err(|_| Closed)?;
+        let outbound = self.common.outbound.clone();
+        let bytes = PAGE_ROOM_BYTES.min(outbound.good_part()).max(std::mem::take(&mut self.next_bytes));
+        let mut room = Some(outbound.room(bytes).await?);
         let read = {
             let _reader = self.common.readers.acquire().await.map_err(|_| Closed)?;
             self.common.runtime.read(self.feed.session(), after, PAGE).await
@@ -235,17 +248,29 @@ impl Subscription {
         let mut page_permit = Some(page_permit);
         for line in lines.into_iter().take_while(|line| line.seq <= until) {
             let mark = Mark::of_json(&line.json);
-            let waits = self.waits_for(&mark);
-            if waits {
-                // The child may need a page to get on.
+            let framed = self.feed.line_of(&line);
+            let is_plain = matches!(mark, Mark::Starts | Mark::None);
+            if !is_plain {
+                // A child's events come before it or after it: they need room, and one that is waited for a page.
+                room = None;
+            }
+            if self.waits_for(&mark) {
                 page_permit = None;
             }
+            let part = room.as_mut().map(|room| room.part(framed.len()));
+            if let Some(None) = part {
+                self.next_bytes = framed.len();
+                break;
+            }
             let status = self.cursor.take_stored(&line);
-            self.send_event(self.feed.line_of(&line), &mark).await?;
+            match part.flatten() {
+                Some(part) => self.push(framed, part)?,
+                None => self.send_event(framed, &mark).await?,
+            }
             if let Some(status) = status {
                 self.tell(status).await?;
             }
-            if waits {
+            if !is_plain {
                 break;
             }
         }

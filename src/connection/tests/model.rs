@@ -176,7 +176,16 @@ impl World {
             Follows::new(common.clone(), config, self.house.shared.holders.clone(), self.scope.clone());
         let cursor = self.feed.cursor(start, true).expect("a cursor of this history");
         let progress = Arc::new(Progress::at(cursor.after()));
-        Subscription { common, follows, feed: self.feed.clone(), cursor, tree: false, progress, slot }
+        Subscription {
+            common,
+            follows,
+            feed: self.feed.clone(),
+            cursor,
+            tree: false,
+            progress,
+            slot,
+            next_bytes: 0,
+        }
     }
 }
 
