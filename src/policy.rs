@@ -5,6 +5,8 @@
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
+use crate::event::ToolErrorInfo;
+
 /// Longest command, and longest diff, that somebody is asked to allow: what is allowed is shown whole.
 pub const SHOWN_BYTES_MAX: usize = 64 * 1024;
 
@@ -17,6 +19,8 @@ pub struct Need {
     pub command: Option<String>,
     /// What would change, as a unified diff.
     pub diff: Option<String>,
+    /// The code of a call that is not allowed.
+    pub denied: ToolErrorInfo,
     /// What later calls must be to be allowed with this one for the session; none: they are asked for anew.
     pub rule: Option<String>,
 }

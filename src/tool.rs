@@ -224,6 +224,7 @@ enum Failed {
     EditNotFound,
     InvalidPattern,
     SandboxDenied,
+    Denied,
 }
 
 impl Failed {
@@ -241,6 +242,7 @@ impl Failed {
             Self::AmbiguousEdit => ("FsError", "FS_AMBIGUOUS_EDIT"),
             Self::EditNotFound => ("FsError", "FS_EDIT_NOT_FOUND"),
             Self::InvalidPattern => ("SearchError", "SEARCH_INVALID_PATTERN"),
+            Self::Denied => ("ToolError", "TOOL_DENIED"),
             Self::SandboxDenied => ("FsError", "FS_SANDBOX_DENIED"),
         };
         ToolErrorInfo { name: name.to_owned(), code: code.to_owned() }

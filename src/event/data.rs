@@ -160,6 +160,7 @@ data! {
         meta: Option<Box<RawValue>>,
     }
     /// Name and code of a failed call.
+    #[derive(PartialEq, Eq)]
     ToolErrorInfo {
         /// Family, e.g. `FsError`.
         name: String,

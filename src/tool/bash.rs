@@ -259,7 +259,13 @@ fn need(raw: &str, context: &ToolContext) -> Option<Need> {
         None => context.cwd.clone(),
     };
     let rule = format!("{} in {}", arguments.command, directory.display());
-    Some(Need { reason, command: Some(arguments.command), diff: None, rule: Some(rule) })
+    Some(Need {
+        reason,
+        command: Some(arguments.command),
+        diff: None,
+        denied: Failed::Denied.info(),
+        rule: Some(rule),
+    })
 }
 
 fn timeout_of(arguments: &Arguments) -> Result<Option<Duration>, ToolOutput> {

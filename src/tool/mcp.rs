@@ -98,6 +98,7 @@ impl Tool for Remote {
             reason: format!("the session is read-only, and {} may change something", self.spec.name),
             command: Some(arguments.to_owned()),
             diff: None,
+            denied: Failed::Denied.info(),
             rule: Some(self.spec.name.clone()),
         });
         Box::pin(std::future::ready(need))

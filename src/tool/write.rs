@@ -210,6 +210,7 @@ impl Job {
             reason: format!("may not write {shown}: {}", super::clip::line(&why)),
             command: None,
             diff: Some(diff),
+            denied: super::Failed::SandboxDenied.info(),
             rule: place.real.to_str().map(str::to_owned),
         })
     }

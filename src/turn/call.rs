@@ -150,8 +150,8 @@ impl Turn {
 
     /// Asks for what a call needs beyond the mode. The output says why it does not run.
     async fn approve(&self, call: &Call, need: Need) -> Result<(), ToolOutput> {
-        let reason = need.reason.clone();
-        let refused = |why: &str| Err(denied(&format!("{reason}{why}")));
+        let (reason, denied) = (need.reason.clone(), need.denied.clone());
+        let refused = |why: &str| Err(ToolOutput::refused(&format!("{reason}{why}"), denied.clone()));
         if !need.is_showable() {
             return refused("; it is too long to be shown to somebody who could allow it");
         }
@@ -233,12 +233,6 @@ fn result_of(turn: u32, step: u32, call_id: &str, output: ToolOutput) -> ToolRes
     message.tool_call_id = Some(call_id.to_owned());
     message.is_error = Some(output.is_error);
     ToolResult { turn, step, message, error: output.error, meta: output.meta }
-}
-
-/// The output of a call that the session does not allow.
-fn denied(why: &str) -> ToolOutput {
-    let error = ToolErrorInfo { name: "ToolError".to_owned(), code: "TOOL_DENIED".to_owned() };
-    ToolOutput::refused(why, error)
 }
 
 /// The output of a call that was not run.
