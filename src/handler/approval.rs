@@ -39,8 +39,11 @@ pub fn answer(caller: &Arc<Caller>, params: AnswerParams) -> Result<Started, Rpc
 pub fn rules(caller: &Arc<Caller>, params: RulesParams) -> Result<Started, RpcError> {
     let rules = caller.shared.runtime.rules(&params.session_id, params.revoke);
     Ok(Started::later(async move {
-        let wire =
-            |rule: crate::session::Rule| ApprovalRule { id: rule.id, tool_name: rule.tool, rule: rule.rule };
+        let wire = |rule: crate::session::Rule| ApprovalRule {
+            id: rule.id,
+            tool_name: rule.tool,
+            rule: rule.allows,
+        };
         Outcome::of(&RulesResult { rules: rules.await?.into_iter().map(wire).collect() })
     }))
 }

@@ -61,7 +61,7 @@ pub(crate) struct Rule {
     /// The tool.
     pub(crate) tool: String,
     /// What a call must be.
-    pub(crate) rule: String,
+    pub(crate) allows: String,
 }
 
 /// What is remembered of a prompt with a key.

@@ -57,11 +57,11 @@ struct Arguments {
     /// Return at once and let the command run as a background job.
     #[serde(default)]
     run_in_background: Option<bool>,
-    /// use_default, or require_escalated to ask the user for running this command outside the sandbox.
+    /// `use_default`, or `require_escalated` to ask the user for running this command outside the sandbox.
     #[serde(default)]
     #[schemars(with = "SandboxPermissions")]
     sandbox_permissions: Option<SandboxPermissions>,
-    /// With require_escalated: why, in one sentence for the user.
+    /// With `require_escalated`: why, in one sentence for the user.
     #[serde(default)]
     justification: Option<String>,
 }

@@ -14,7 +14,7 @@ impl State {
 
     /// Whether a rule allows what is asked.
     pub(in crate::session) fn is_allowed(&self, asked: &ApprovalAsked) -> bool {
-        let allows = |rule: &Rule| rule.tool == asked.tool_name && Some(&rule.rule) == asked.rule.as_ref();
+        let allows = |rule: &Rule| rule.tool == asked.tool_name && Some(&rule.allows) == asked.rule.as_ref();
         self.rules.iter().any(allows)
     }
 
@@ -27,7 +27,7 @@ impl State {
             if self.rules.len() >= RULES_MAX {
                 self.rules.pop_front();
             }
-            self.rules.push_back(Rule { id: asked.id, tool: asked.tool_name, rule });
+            self.rules.push_back(Rule { id: asked.id, tool: asked.tool_name, allows: rule });
         }
     }
 }
