@@ -62,7 +62,7 @@ impl Connection {
             }
             Launch::Program(program) => {
                 let (service, pipes) =
-                    Service::start(program).map_err(|error| format!("{error}: {}", error.source))?;
+                    Service::start(program).await.map_err(|error| describe(&error))?;
                 let running =
                     Running { service, stderr: watch_stderr(pipes.stderr, definition, &line, scope) };
                 let max = definition.message_bytes;

@@ -16,7 +16,7 @@ use super::job::{NewJob, Started};
 use super::{Children, Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
 use crate::event::{EventBody, ToolSpec};
-use crate::process::{self, Caps, Finished, Launch, Running, Spool, Stopped, Terms};
+use crate::process::{self, Caps, Finished, Launch, Running, Sandbox, Spool, StartError, Stopped, Terms};
 
 const NAME: &str = "bash";
 /// The longest run that a call may ask for; the schema says it, too.
@@ -37,6 +37,7 @@ pub(super) struct Bash {
     caps: Caps,
     jobs_max: usize,
     composer: Composer,
+    sandbox: Sandbox,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -67,7 +68,7 @@ struct Meta {
 }
 
 impl Bash {
-    pub(super) fn new(config: &Config, children: Children, spool: Option<Spool>) -> Self {
+    pub(super) fn new(config: &Config, children: Children, spool: Option<Spool>, sandbox: Sandbox) -> Self {
         let timeout = config.tools.bash_timeout;
         let description = format!(
             "Runs a command line in bash and returns its standard output, its standard error and its exit code. \
@@ -94,6 +95,7 @@ impl Bash {
             },
             jobs_max: config.limits.jobs,
             composer: Composer { bytes_max: config.turn.tool_result_bytes.bytes(), spool },
+            sandbox,
         }
     }
 
@@ -120,7 +122,7 @@ impl Bash {
         let is_job = arguments.run_in_background == Some(true);
         let launch = self.launch(&arguments.command, directory, is_job, context);
         if is_job {
-            self.start_job(&launch, &arguments.command, timeout, place, context)
+            self.start_job(&launch, &arguments.command, timeout, place, context).await
         } else {
             self.wait_for(&launch, timeout.unwrap_or(self.timeout), context).await
         }
@@ -135,6 +137,7 @@ impl Bash {
             environment,
             caps: self.caps,
             spool: self.composer.spool.clone().map(|spool| (spool, context.session.clone())),
+            confinement: self.sandbox.confine(context.mode, &context.cwd).unconfined(context.unconfined),
             directory,
             is_job,
         }
@@ -146,7 +149,7 @@ impl Bash {
         timeout: Duration,
         context: &ToolContext,
     ) -> Result<ToolOutput, ToolOutput> {
-        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let running = Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let terms = Terms { timeout: Some(timeout), grace: self.grace, cancel: &context.cancel };
         let finished = running.finish(terms).await.map_err(|error| failure(&error))?;
         let meta = Meta { cwd: launch.directory.display().to_string(), job_id: None };
@@ -170,7 +173,7 @@ impl Bash {
         }
     }
 
-    fn start_job(
+    async fn start_job(
         &self,
         launch: &Launch,
         command: &str,
@@ -186,7 +189,7 @@ impl Bash {
                 self.jobs_max
             )));
         }
-        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let running = Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let started = Started { running, place, timeout, grace: self.grace };
         let new = NewJob {
             kind: NAME,
@@ -244,6 +247,15 @@ async fn require_directory(directory: &Path) -> Result<(), ToolOutput> {
             Failed::NotFound,
             &format!("cannot run in the directory {shown}: {error}"),
         )),
+    }
+}
+
+fn not_started(error: &StartError) -> ToolOutput {
+    match error {
+        StartError::Unconfinable(_) | StartError::Sandbox { .. } => {
+            ToolOutput::failed(Failed::SandboxUnavailable, &error.to_string())
+        }
+        StartError::Program { .. } => failure(error),
     }
 }
 
