@@ -301,6 +301,10 @@ table! {
 
     /// Tools.
     Tools {
+        /// What holds commands, background jobs and MCP servers' programs to what their mode allows.
+        sandbox: SandboxSetting = SandboxSetting::Auto,
+        /// Let them reach the network.
+        network: bool = false,
         /// Serve TCP although tools run without a sandbox.
         allow_unsandboxed_remote: bool = false,
         /// Longest run of a command that names no limit of its own.
@@ -364,6 +368,12 @@ table! {
         env: BTreeMap<String, String> = BTreeMap::new(),
         /// Where it runs; without it in the workspace, or the home when it belongs to none.
         cwd: Option<PathBuf> = None,
+        /// What it may change: as that of a session that works in its workspace, or in `cwd`.
+        permission_mode: PermissionMode = PermissionMode::WorkspaceWrite,
+        /// More directories that it may change.
+        writable: Vec<PathBuf> = Vec::new(),
+        /// Let it reach the network; none: as `tools.network` says.
+        network: Option<bool> = None,
         /// The address of a server that speaks streamable HTTP.
         url: Option<String> = None,
         /// Headers of every request to it.
@@ -419,6 +429,20 @@ pub enum ProviderKind {
     Responses,
     /// A script; no network.
     Scripted,
+}
+
+/// What confines the programs that tools run. With full access nothing does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SandboxSetting {
+    /// bubblewrap where it works, else Landlock; where neither does, no program runs.
+    Auto,
+    /// bubblewrap.
+    Bwrap,
+    /// Landlock and seccomp.
+    Landlock,
+    /// Nothing.
+    Off,
 }
 
 /// How log lines look.

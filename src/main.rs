@@ -5,9 +5,14 @@ use std::process::ExitCode;
 
 use dshd::cli::{self, Failure, Globals, Invocation, exit};
 use dshd::config::{self, Environment};
+use dshd::process::supervise;
 use dshd::telemetry;
 
 fn main() -> ExitCode {
+    // Between the daemon and a command stands this program, too; then it is nothing else.
+    if let Some(code) = supervise::run_if_asked(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
     let environment = Environment::of_process();
     let invocation = match cli::parse(std::env::args_os(), environment) {
         Ok(cli::Parsed::Run(invocation)) => *invocation,
@@ -42,6 +47,7 @@ fn run(invocation: Invocation) -> Result<u8, Failure> {
 }
 
 fn run_daemon(command: cli::Command, globals: &Globals) -> Result<u8, Failure> {
+    supervise::enable();
     let loaded = config::load(&globals.environment, &globals.flags)?;
     let _telemetry = telemetry::for_daemon(&loaded, globals.args.verbose)?;
     for warning in &loaded.warnings {

@@ -32,6 +32,7 @@ pub use self::workspace::{Standing, Trusting, Workspace, WorkspaceFile};
 
 use self::definition::{Definition, Surroundings};
 use crate::config::{Config, Mcp, McpServer};
+use crate::process::Sandbox;
 use crate::shutdown::Scope;
 
 /// Files of which was said that they are not trusted; a word each is enough.
@@ -91,10 +92,10 @@ pub struct Report {
 
 impl Servers {
     /// The servers of a configuration. None is started yet; those that will be live in the scope.
-    pub fn new(config: &Config, scope: &Scope) -> Self {
+    pub fn new(config: &Config, scope: &Scope, sandbox: Sandbox) -> Self {
         let state = State {
             config: Arc::new(config.mcp.clone()),
-            surroundings: Arc::new(surroundings(config)),
+            surroundings: Arc::new(surroundings(config, sandbox)),
             trusting: trusting(config),
             running: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -109,7 +110,8 @@ impl Servers {
         {
             let mut state = self.lock();
             state.config = Arc::new(config.mcp.clone());
-            state.surroundings = Arc::new(surroundings(config));
+            let sandbox = state.surroundings.sandbox().reconfigured(config);
+            state.surroundings = Arc::new(surroundings(config, sandbox));
             state.trusting = trusting(config);
             let defined = definitions(&state.config.servers, None, &state.surroundings);
             state.keep(None, &defined);
@@ -307,8 +309,9 @@ impl State {
     }
 }
 
-fn surroundings(config: &Config) -> Surroundings {
-    Surroundings::new(std::env::vars_os(), &config.tools.env, config.mcp.message_bytes.bytes())
+fn surroundings(config: &Config, sandbox: Sandbox) -> Surroundings {
+    let message_bytes = config.mcp.message_bytes.bytes();
+    Surroundings::new(std::env::vars_os(), &config.tools.env, message_bytes, sandbox)
 }
 
 /// What a configuration trusts; the book is in its data directory.

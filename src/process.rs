@@ -1,4 +1,4 @@
-//! Child processes: groups, limits, output caps, kill. Also the lock files that keep one process to one place.
+//! Child processes: groups, sandbox, limits, output caps, kill. Also the lock files that keep one process to one place.
 //!
 //! Owns every child that a tool starts: each is the leader of a process group of its own, in the family of its session.
 //! A command that we end, or whose future is dropped, ends with all that it started, wherever that went; one that ends by
@@ -15,8 +15,12 @@ mod nofile;
 mod output;
 mod reap;
 mod run;
+pub mod sandbox;
 mod service;
 mod spool;
+mod start;
+pub mod supervise;
+mod temporary;
 mod unchecked;
 mod walk;
 
@@ -26,7 +30,9 @@ pub use self::family::{Family, end_all};
 pub use self::nofile::raise_nofile_limit;
 pub use self::output::View;
 pub use self::reap::reap_orphans;
-pub use self::run::{End, Finished, Launch, RunError, Running, StartError, Stopped, Terms};
+pub use self::run::{End, Finished, Launch, RunError, Running, Stopped, Terms};
+pub use self::sandbox::{Confinement, Sandbox};
 pub use self::service::{Pipes, Program, Service};
 pub use self::spool::{Spool, Spooled};
+pub use self::start::StartError;
 pub use self::walk::adopt_orphans;

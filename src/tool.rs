@@ -46,7 +46,7 @@ use crate::config::Config;
 use crate::event::{Block, EventBody, PermissionMode, SessionId, ToolErrorInfo};
 use crate::mcp::Servers;
 use crate::policy::Need;
-use crate::process::Spool;
+use crate::process::{Sandbox, Spool};
 use crate::store::Blobs;
 
 /// Whether a call may change anything outside the conversation.
@@ -77,6 +77,8 @@ pub struct ToolContext {
     pub state: Arc<ToolState>,
     /// The session's pictures.
     pub blobs: Blobs,
+    /// Somebody who may has said that this one call runs without a sandbox.
+    pub unconfined: bool,
     /// Runs subagents; none in a subagent.
     pub delegate: Option<Arc<dyn Delegate>>,
     /// Cancelled: end now, kill what was started, return.
@@ -132,6 +134,7 @@ pub struct Tools {
     /// `limits.image_bytes`.
     image_bytes: usize,
     spool: Option<Spool>,
+    sandbox: Sandbox,
 }
 
 /// Places for child processes, shared by all tools of the daemon. Nobody waits for one: waits never nest.
@@ -145,13 +148,28 @@ impl Tools {
     /// The tools of a configuration.
     pub fn new(config: &Config) -> Self {
         let max = config.limits.children.min(Semaphore::MAX_PERMITS);
-        Self::with_children(config, Children { free: Arc::new(Semaphore::new(max)), max }, None)
+        let children = Children { free: Arc::new(Semaphore::new(max)), max };
+        Self::with_children(config, children, None, Sandbox::of_config(config))
+    }
+
+    /// The same, and commands run in this sandbox.
+    #[must_use]
+    pub fn confined(self, config: &Config, sandbox: Sandbox) -> Self {
+        Self { servers: self.servers, ..Self::with_children(config, self.children, self.spool, sandbox) }
+    }
+
+    /// What confines commands.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     /// The same, and output that is too long goes into a spool.
     #[must_use]
     pub fn spooling(self, config: &Config, spool: Spool) -> Self {
-        Self { servers: self.servers, ..Self::with_children(config, self.children, Some(spool)) }
+        Self {
+            servers: self.servers,
+            ..Self::with_children(config, self.children, Some(spool), self.sandbox)
+        }
     }
 
     /// Child processes of all tools that run now.
@@ -175,12 +193,13 @@ impl Tools {
     #[must_use]
     pub fn reconfigured(&self, config: &Config) -> Self {
         let servers = self.servers.clone().inspect(|servers| servers.reconfigure(config));
-        Self { servers, ..Self::with_children(config, self.children.clone(), self.spool.clone()) }
+        let (children, spool) = (self.children.clone(), self.spool.clone());
+        Self { servers, ..Self::with_children(config, children, spool, self.sandbox.reconfigured(config)) }
     }
 
-    fn with_children(config: &Config, children: Children, spool: Option<Spool>) -> Self {
+    fn with_children(config: &Config, children: Children, spool: Option<Spool>, sandbox: Sandbox) -> Self {
         let mut built_in: Vec<Arc<dyn Tool>> = vec![
-            Arc::new(bash::Bash::new(config, children.clone(), spool.clone())),
+            Arc::new(bash::Bash::new(config, children.clone(), spool.clone(), sandbox.clone())),
             Arc::new(read::Read::new(config)),
             Arc::new(write::Write::new(config)),
             Arc::new(edit::Edit::new(config)),
@@ -201,6 +220,7 @@ impl Tools {
             built_in: Offer::of(built_in),
             children,
             spool,
+            sandbox,
             servers: None,
             max: config.mcp.max_tools,
             image_bytes: config.limits.image_bytes.bytes(),
@@ -225,6 +245,7 @@ enum Failed {
     InvalidPattern,
     SandboxDenied,
     Denied,
+    SandboxUnavailable,
 }
 
 impl Failed {
@@ -244,6 +265,7 @@ impl Failed {
             Self::InvalidPattern => ("SearchError", "SEARCH_INVALID_PATTERN"),
             Self::Denied => ("ToolError", "TOOL_DENIED"),
             Self::SandboxDenied => ("FsError", "FS_SANDBOX_DENIED"),
+            Self::SandboxUnavailable => ("SandboxError", "SANDBOX_UNAVAILABLE"),
         };
         ToolErrorInfo { name: name.to_owned(), code: code.to_owned() }
     }
@@ -308,6 +330,7 @@ impl ToolContext {
             takes_images: false,
             state: Arc::default(),
             blobs: blobs_of_test(),
+            unconfined: false,
             delegate: None,
             cancel: CancellationToken::new(),
         }

@@ -70,6 +70,7 @@ impl Bench {
             mode: PermissionMode::FullAccess,
             takes_images: false,
             state: Arc::new(ToolState::default()),
+            unconfined: false,
             delegate: None,
             cancel: CancellationToken::new(),
         };

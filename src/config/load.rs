@@ -231,6 +231,10 @@ fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, envir
     }
     for (name, server) in &mut config.mcp.servers {
         settle(&keys::join(&["mcp", "servers", name, "cwd"]), &mut server.cwd);
+        let key = keys::join(&["mcp", "servers", name, "writable"]);
+        for path in &mut server.writable {
+            *path = base(&key).join(expand_home(path, environment));
+        }
     }
     for workspace in &mut config.mcp.trusted_workspaces {
         *workspace = base("mcp.trusted_workspaces").join(expand_home(workspace, environment));

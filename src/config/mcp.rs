@@ -30,6 +30,8 @@ pub(super) fn server(name: &str, server: &McpServer) -> Checked {
             only_with("command", &key("args"), server.args.is_empty())?;
             only_with("command", &key("env"), server.env.is_empty())?;
             only_with("command", &key("cwd"), server.cwd.is_none())?;
+            only_with("command", &key("writable"), server.writable.is_empty())?;
+            only_with("command", &key("network"), server.network.is_none())?;
         }
         // One that is switched off need not say what it was.
         (None, None) if !server.enabled => {}

@@ -13,7 +13,7 @@ use crate::connection::{self, Service};
 use crate::handler::caller::Defaults;
 use crate::handler::shared::{Peers, Phase, Place, Shared};
 use crate::listener::Admission;
-use crate::process::{self, Spool};
+use crate::process::{self, Sandbox, Spool};
 use crate::provider::registry::Providers;
 use crate::runtime::{Parts, Runtime};
 use crate::shutdown::Scope;
@@ -85,6 +85,7 @@ impl Core {
             scope: tasks.clone(),
             providers: Providers::of(&loaded),
             spool: Some(spool),
+            sandbox: Some(Sandbox::new(&loaded)),
         });
         let retaining = runtime.clone().retain();
         let ending = tasks.draining().clone();

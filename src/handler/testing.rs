@@ -49,6 +49,7 @@ impl House {
             scope: Scope::new(),
             providers,
             spool: None,
+            sandbox: None,
         });
         let shared = Arc::new(Shared::new(runtime, in_force, phase_now, Place::default()));
         Self { shared, _config: config, phase, dir, store }

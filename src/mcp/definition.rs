@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::{McpServer, Secret};
-use crate::process::{self, Program};
+use crate::process::{self, Confinement, Program, Sandbox};
 
 /// A server, with all that starting it needs.
 #[derive(PartialEq, Eq)]
@@ -50,6 +50,7 @@ pub(super) struct Surroundings {
     all: BTreeMap<OsString, OsString>,
     allowed: Vec<(OsString, OsString)>,
     message_bytes: usize,
+    sandbox: Sandbox,
 }
 
 impl Surroundings {
@@ -58,10 +59,16 @@ impl Surroundings {
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         extra: &[String],
         message_bytes: usize,
+        sandbox: Sandbox,
     ) -> Self {
         let all: BTreeMap<OsString, OsString> = variables.into_iter().collect();
         let allowed = process::allowed(all.clone(), extra);
-        Self { all, allowed, message_bytes }
+        Self { all, allowed, message_bytes, sandbox }
+    }
+
+    /// What confines programs.
+    pub(super) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     fn home(&self) -> PathBuf {
@@ -149,9 +156,27 @@ fn launch(
     Ok(Launch::Program(Program {
         program: surroundings.expand(command)?.into(),
         arguments: arguments.collect::<Result<_, _>>()?,
+        confinement: confinement(server, workspace, &directory, &surroundings.sandbox),
         directory,
         environment,
     }))
+}
+
+/// A program works on its workspace, else on the directory that was chosen for it; the home was not.
+fn confinement(
+    server: &McpServer,
+    workspace: Option<&Path>,
+    directory: &Path,
+    sandbox: &Sandbox,
+) -> Confinement {
+    let chosen = server.cwd.as_ref().map(|_| directory);
+    let works_on = workspace.or(chosen).map(Path::to_path_buf);
+    let workspaces = works_on.into_iter().chain(server.writable.iter().cloned()).collect();
+    let confinement = sandbox.confine(server.permission_mode, directory).on(workspaces);
+    match server.network {
+        Some(network) => confinement.network(network),
+        None => confinement,
+    }
 }
 
 /// An address without what may be secret in it: user, password, query.
@@ -170,7 +195,7 @@ mod tests {
     fn surroundings() -> Surroundings {
         let variables = [("HOME", "/home/me"), ("PATH", "/bin"), ("TOKEN", "t0k"), ("EMPTY", "")];
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
-        Surroundings::new(variables, &[], 1000)
+        Surroundings::new(variables, &[], 1000, Sandbox::of_config(&crate::config::Config::default()))
     }
 
     fn program(server: &McpServer, workspace: Option<&Path>) -> Program {

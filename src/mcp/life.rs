@@ -185,14 +185,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::McpServer;
+    use crate::config::{Config, McpServer};
     use crate::mcp::definition::{Definition, Surroundings};
     use crate::mcp::server::View;
+    use crate::process::Sandbox;
 
     const IDLE: Duration = Duration::from_hours(1);
 
     fn hopeless() -> Arc<Server> {
-        let surroundings = Surroundings::new([], &[], 1000);
+        let surroundings = Surroundings::new([], &[], 1000, Sandbox::of_config(&Config::default()));
         let server = McpServer { command: Some("${NONE}".to_owned()), ..McpServer::default() };
         Arc::new(Server::new(Definition::new("x", &server, None, &surroundings)))
     }

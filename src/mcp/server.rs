@@ -310,11 +310,12 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::McpServer;
+    use crate::config::{Config, McpServer};
     use crate::mcp::definition::Surroundings;
+    use crate::process::Sandbox;
 
     fn server() -> Server {
-        let surroundings = Surroundings::new([], &[], 1000);
+        let surroundings = Surroundings::new([], &[], 1000, Sandbox::of_config(&Config::default()));
         let server = McpServer { command: Some("x".to_owned()), ..McpServer::default() };
         Server::new(Definition::new("x", &server, None, &surroundings))
     }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::mark::{self, Mark, Of};
 use super::output::Pipes;
 use super::walk::{self, Struck};
-use super::{group, unchecked};
+use super::{group, temporary, unchecked};
 use crate::shutdown::Scope;
 
 /// The longest wait for processes that were killed; one that hangs in the kernel is left to it.
@@ -134,11 +134,16 @@ impl Drop for Family {
 pub async fn end_all() {
     if group::any_started() {
         end(Of::Process(mark::this_process()), Duration::ZERO).await;
+        let removed = tokio::task::spawn_blocking(|| temporary::remove_all_of(mark::this_process())).await;
+        if let Err(error) = removed {
+            tracing::error!(%error, "temporary files of commands are left");
+        }
     }
 }
 
 /// Ends what a process that crashed has left running. Blocks on `/proc`.
 pub(super) fn end_left_by(process: u64) {
+    temporary::remove_all_of(process);
     for _ in 0..LAST_WALKS {
         match walk::strike_anywhere(Of::Process(process), &[Signal::KILL]) {
             Ok(Struck { count: 0, .. }) => return,

@@ -1,18 +1,25 @@
-//! A process group: started, watched, signalled and reaped as one.
+//! A process group: started, watched, signalled and reaped as one. It is a session of its own, too, without a terminal.
+//!
+//! Its leader is the program, or the program's supervisor, or what makes a namespace for that.
 //!
 //! Its leader is not reaped before the last signal to the group: as long as it is a zombie, its id, which is the group's,
 //! cannot become another's, so that a signal to the group never hits a stranger.
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::process::ExitStatus;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
+use super::run::{End, end_of};
+use super::supervise::{Report, ReportError, Reports};
 use super::unchecked;
+
+/// The end of a program whose supervisor was killed with it.
+const KILLED: End = End::Signalled(libc::SIGKILL);
 
 /// Whether this process ever started a command.
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -24,7 +31,23 @@ pub(super) struct Group {
     id: Pid,
     /// Readable when the leader has ended.
     watch: AsyncFd<OwnedFd>,
-    reaped: bool,
+    /// What the program's supervisor tells of it; none: the leader is the program.
+    reports: Option<Reports>,
+    /// Its directory for temporary files, if it has one, which goes with it.
+    temporary: Option<PathBuf>,
+    /// The last signal was sent.
+    let_go: bool,
+}
+
+/// A supervised program did not start.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    /// The system's error.
+    Failed(i32),
+    /// Its supervisor ended without a word of its own.
+    Silent,
+    /// The supervisor can't be heard.
+    Unheard(io::Error),
 }
 
 /// Whether this process ever started a command.
@@ -33,17 +56,21 @@ pub(super) fn any_started() -> bool {
 }
 
 impl Group {
-    /// Starts the command as leader of a new group.
-    pub(super) fn start(command: &mut Command) -> io::Result<Self> {
+    /// Starts the command as leader of a new group, which it makes itself.
+    pub(super) fn start(
+        command: &mut Command,
+        reports: Option<Reports>,
+        temporary: Option<PathBuf>,
+    ) -> io::Result<Self> {
         STARTED.store(true, Ordering::Relaxed);
-        let mut leader = command.process_group(0).spawn()?;
+        let mut leader = command.spawn()?;
         let id = leader
             .id()
             .and_then(|id| Pid::from_raw(id.cast_signed()))
             .ok_or_else(|| io::Error::other("the child has no process id"))?;
         let watch = pidfd_open(id, PidfdFlags::empty()).map_err(io::Error::from).and_then(unchecked::watch);
         match watch {
-            Ok(watch) => Ok(Self { leader, id, watch, reaped: false }),
+            Ok(watch) => Ok(Self { leader, id, watch, reports, temporary, let_go: false }),
             Err(error) => {
                 signal(id, Signal::KILL);
                 // The leader is killed with its group; this only leaves no zombie.
@@ -65,10 +92,24 @@ impl Group {
         (self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// Waits until the leader has ended, without reaping it. Cancel safe.
-    pub(super) async fn leader_ended(&self) -> io::Result<()> {
-        // The guard is dropped with its readiness kept: an ended leader stays readable.
-        self.watch.readable().await.map(drop)
+    /// Waits until a supervised program runs. Cancel safe.
+    pub(super) async fn started(&self) -> Result<(), NotStarted> {
+        let Some(reports) = &self.reports else { return Ok(()) };
+        match reports.started().await {
+            Ok(Report::Started) => Ok(()),
+            Ok(Report::Failed(error)) => Err(NotStarted::Failed(error)),
+            Ok(Report::Ended { .. }) | Err(ReportError::Silent) => Err(NotStarted::Silent),
+            Err(ReportError::Io(error)) => Err(NotStarted::Unheard(error)),
+        }
+    }
+
+    /// Waits until the program has ended, without reaping anything. Cancel safe.
+    pub(super) async fn program_ended(&self) -> io::Result<()> {
+        match &self.reports {
+            Some(reports) => reports.ended().await,
+            // The guard is dropped with its readiness kept: an ended leader stays readable.
+            None => self.watch.readable().await.map(drop),
+        }
     }
 
     /// Asks the whole group to end; one that is stopped is woken to hear it.
@@ -79,28 +120,43 @@ impl Group {
 
     /// Kills the whole group.
     pub(super) fn kill(&self) {
-        if !self.reaped {
+        if !self.let_go {
             signal(self.id, Signal::KILL);
         }
     }
 
     /// Kills what is left of the group, then reaps the leader.
-    pub(super) async fn end(mut self) -> io::Result<ExitStatus> {
+    pub(super) async fn end(mut self) -> io::Result<End> {
         self.kill();
         self.reap().await
     }
 
-    /// Reaps the leader, which has ended. What else is in the group lives on. Cancel safe.
-    pub(super) async fn reap(&mut self) -> io::Result<ExitStatus> {
+    /// How the program ended, which it has. What else is in the group lives on, and under a supervisor this, too, which
+    /// is reaped when it ends. Cancel safe.
+    pub(super) async fn reap(&mut self) -> io::Result<End> {
+        let told = self.reports.as_ref().map(Reports::how_ended);
+        if let Some(Some((end, true))) = told {
+            self.let_go = true;
+            self.temporary = None;
+            return Ok(end);
+        }
         let status = self.leader.wait().await?;
-        self.reaped = true;
-        Ok(status)
+        self.let_go = true;
+        Ok(match told {
+            None => end_of(status),
+            Some(None) => KILLED,
+            Some(Some((end, _))) => end,
+        })
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        if let Some(temporary) = &self.temporary {
+            // Its supervisor has removed it, unless it was killed.
+            let _ = std::fs::remove_dir_all(temporary);
+        }
     }
 }
 

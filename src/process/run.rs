@@ -7,17 +7,17 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::process::Command;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::capture::{Caps, Captured};
 use super::family::{self, Family, KILL_WAIT};
 use super::group::Group;
-use super::mark::{self, Mark, Of};
+use super::mark::{Mark, Of};
 use super::output::{Output, View};
+use super::sandbox::Confinement;
 use super::spool::Spool;
-use super::{nofile, unchecked};
+use super::start::{self, StartError, What};
 use crate::event::SessionId;
 
 /// What to run.
@@ -37,6 +37,8 @@ pub struct Launch {
     pub spool: Option<(Spool, SessionId)>,
     /// Whether it runs beside the turns of its session.
     pub is_job: bool,
+    /// What holds it.
+    pub confinement: Confinement,
 }
 
 /// How long to run.
@@ -83,17 +85,6 @@ pub struct Finished {
     pub stderr: Captured,
 }
 
-/// The command did not start.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot start {}", .program.display())]
-pub struct StartError {
-    /// The program.
-    pub program: OsString,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
-}
-
 /// A command can't be watched; it was killed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot watch a command")]
@@ -115,11 +106,18 @@ impl Running {
     ///
     /// # Errors
     /// When it could not be started.
-    pub fn start(launch: &Launch, family: &Arc<Family>) -> Result<Self, StartError> {
+    pub async fn start(launch: &Launch, family: &Arc<Family>) -> Result<Self, StartError> {
         let mark = family.mark(launch.is_job);
-        let failed = |source| StartError { program: launch.program.clone(), source };
-        let mut group = Group::start(&mut command(launch, mark)).map_err(failed)?;
-        let output = Output::new(group.take_output(), launch.caps, launch.spool.as_ref());
+        let what = What {
+            program: &launch.program,
+            arguments: &launch.arguments,
+            directory: &launch.directory,
+            environment: &launch.environment,
+            confinement: &launch.confinement,
+        };
+        let starting = start::start(what, mark, Stdio::null()).await?;
+        let (group, pipes) = starting.running().await?;
+        let output = Output::new(pipes, launch.caps, launch.spool.as_ref());
         Ok(Self { group, output, family: family.clone(), mark, armed: true })
     }
 
@@ -136,19 +134,19 @@ impl Running {
     pub async fn finish(mut self, terms: Terms<'_>) -> Result<Finished, RunError> {
         let stopped = tokio::select! {
             biased;
-            ended = self.output.until(self.group.leader_ended()) => { ended?; None }
+            ended = self.output.until(self.group.program_ended()) => { ended?; None }
             () = terms.cancel.cancelled() => Some(Stopped::Cancelled),
             () = run_out(terms.timeout) => Some(Stopped::TimedOut),
         };
         if stopped.is_some() {
             self.stop(terms.grace).await?;
         }
-        let end = match timeout(KILL_WAIT, self.output.until(self.group.leader_ended())).await {
+        let end = match timeout(KILL_WAIT, self.output.until(self.group.program_ended())).await {
             Ok(ended) => {
                 ended?;
                 self.output.drain_briefly().await;
                 match timeout(KILL_WAIT, self.group.reap()).await {
-                    Ok(status) => end_of(status?),
+                    Ok(end) => end?,
                     Err(_) => End::Stuck,
                 }
             }
@@ -168,7 +166,7 @@ impl Running {
         self.group.terminate();
         let all_gone = async {
             let escaped = self.output.until(family::ask(of, Some(self.group.id()))).await;
-            self.output.until(self.group.leader_ended()).await?;
+            self.output.until(self.group.program_ended()).await?;
             self.output.drain().await;
             family::ended(escaped.handles).await;
             Ok(())
@@ -201,21 +199,6 @@ async fn run_out(limit: Option<Duration>) {
         Some(limit) => tokio::time::sleep(limit).await,
         None => std::future::pending().await,
     }
-}
-
-fn command(launch: &Launch, mark: Mark) -> Command {
-    let mut command = Command::new(&launch.program);
-    command
-        .args(&launch.arguments)
-        .current_dir(&launch.directory)
-        .env_clear()
-        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
-        .env(mark::VARIABLE, mark.text())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    unchecked::set_limits(&mut command, nofile::limit_of_children(), mark.limit());
-    command
 }
 
 pub(super) fn end_of(status: std::process::ExitStatus) -> End {

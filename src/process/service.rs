@@ -6,14 +6,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::{Instant, timeout};
 
 use super::family::{self, KILL_WAIT};
 use super::group::Group;
 use super::mark::{self, Mark, Of};
-use super::run::{End, StartError, end_of};
-use super::{nofile, unchecked};
+use super::run::End;
+use super::sandbox::Confinement;
+use super::start::{self, StartError, What};
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct Program {
     pub directory: PathBuf,
     /// All variables that it sees.
     pub environment: Vec<(OsString, OsString)>,
+    /// What holds it.
+    pub confinement: Confinement,
 }
 
 /// The ways to a running program.
@@ -51,24 +54,21 @@ impl Service {
     ///
     /// # Errors
     /// When it could not be started or watched.
-    pub fn start(program: &Program) -> Result<(Self, Pipes), StartError> {
-        let failed = |source| StartError { program: program.program.clone(), source };
+    pub async fn start(program: &Program) -> Result<(Self, Pipes), StartError> {
         let mark = Mark::new(mark::next_life(), 0, false);
-        let mut command = Command::new(&program.program);
-        command
-            .args(&program.arguments)
-            .current_dir(&program.directory)
-            .env_clear()
-            .envs(program.environment.iter().map(|(name, value)| (name, value)))
-            .env(mark::VARIABLE, mark.text())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        unchecked::set_limits(&mut command, nofile::limit_of_children(), mark.limit());
-        let mut group = Group::start(&mut command).map_err(failed)?;
+        let what = What {
+            program: &program.program,
+            arguments: &program.arguments,
+            directory: &program.directory,
+            environment: &program.environment,
+            confinement: &program.confinement,
+        };
+        let starting = start::start(what, mark, Stdio::piped()).await?;
+        let (mut group, output) = starting.running().await?;
         let input = group.take_input();
-        let (Some(stdin), (Some(stdout), Some(stderr))) = (input, group.take_output()) else {
-            return Err(failed(io::Error::other("the child has no pipes")));
+        let (Some(stdin), (Some(stdout), Some(stderr))) = (input, output) else {
+            let source = io::Error::other("the child has no pipes");
+            return Err(StartError::Program { program: program.program.clone(), source });
         };
         Ok((Self { group, mark }, Pipes { stdin, stdout, stderr }))
     }
@@ -76,15 +76,15 @@ impl Service {
     /// Ends it and its group. Whoever calls this has let go of its stdin: the program gets `grace` to end by that, then
     /// as long again to end by SIGTERM, then it is killed. What has left its group is killed then, too.
     pub async fn end(self, grace: Duration) -> End {
-        let by_itself = timeout(grace, self.group.leader_ended()).await;
+        let by_itself = timeout(grace, self.group.program_ended()).await;
         if by_itself.is_err() {
             self.group.terminate();
-            if timeout(grace, self.group.leader_ended()).await.is_err() {
+            if timeout(grace, self.group.program_ended()).await.is_err() {
                 self.group.kill();
             }
         }
         let end = match timeout(KILL_WAIT, self.group.end()).await {
-            Ok(Ok(status)) => end_of(status),
+            Ok(Ok(end)) => end,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "could not learn how a program ended");
                 End::Stuck
@@ -105,19 +105,20 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
     const GRACE: Duration = Duration::from_millis(200);
 
-    fn shell(line: &str) -> (Service, Pipes) {
+    async fn shell(line: &str) -> (Service, Pipes) {
         let program = Program {
             program: "bash".into(),
             arguments: vec!["-c".into(), line.into()],
             directory: "/".into(),
             environment: crate::process::allowed(std::env::vars_os(), &[]),
+            confinement: Confinement::none(),
         };
-        Service::start(&program).unwrap()
+        Service::start(&program).await.unwrap()
     }
 
     #[tokio::test]
     async fn it_is_spoken_with_and_ends_when_its_input_does() {
-        let (service, mut pipes) = shell("read line; echo got $line; cat > /dev/null; exit 3");
+        let (service, mut pipes) = shell("read line; echo got $line; cat > /dev/null; exit 3").await;
         pipes.stdin.write_all(b"hello\n").await.unwrap();
         let mut said = BufReader::new(pipes.stdout).lines();
         let line = timeout(PATIENCE, said.next_line()).await.unwrap().unwrap();
@@ -128,7 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_will_not_end_is_killed_with_its_children() {
-        let (service, mut pipes) = shell("trap '' TERM; sleep 600 & echo; sleep 600; sleep 600");
+        let (service, mut pipes) = shell("trap '' TERM; sleep 600 & echo; sleep 600; sleep 600").await;
         let mut line = [0; 1];
         timeout(PATIENCE, pipes.stdout.read_exact(&mut line)).await.unwrap().unwrap();
         drop(pipes.stdin);
@@ -145,8 +146,9 @@ mod tests {
             arguments: Vec::new(),
             directory: "/".into(),
             environment: crate::process::allowed(std::env::vars_os(), &[]),
+            confinement: Confinement::none(),
         };
-        let error = Service::start(&program).unwrap_err();
+        let error = Service::start(&program).await.unwrap_err();
         assert_eq!(error.to_string(), "cannot start no-such-program");
     }
 }

@@ -15,7 +15,7 @@ use crate::clock::now_ms;
 use crate::config::Config;
 use crate::event::SessionId;
 use crate::mcp::Servers;
-use crate::process::Spool;
+use crate::process::{Sandbox, Spool};
 use crate::provider::registry::Providers;
 use crate::shutdown::Scope;
 use crate::store::SessionStore;
@@ -35,6 +35,8 @@ pub struct Parts {
     pub providers: Providers,
     /// Where output goes that is too long for memory.
     pub spool: Option<Spool>,
+    /// What confines programs; none: one that knows the configuration alone.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// What all sessions share.
@@ -71,10 +73,12 @@ struct Live {
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
-        let servers = Servers::new(&parts.config.borrow(), &parts.scope);
-        let mut tools = Tools::new(&parts.config.borrow()).with_servers(servers);
+        let config = parts.config.borrow().clone();
+        let sandbox = parts.sandbox.unwrap_or_else(|| Sandbox::of_config(&config));
+        let servers = Servers::new(&config, &parts.scope, sandbox.clone());
+        let mut tools = Tools::new(&config).with_servers(servers).confined(&config, sandbox);
         if let Some(spool) = parts.spool.clone() {
-            tools = tools.spooling(&parts.config.borrow(), spool);
+            tools = tools.spooling(&config, spool);
         }
         Self {
             store: parts.store,

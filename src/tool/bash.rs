@@ -17,7 +17,7 @@ use super::{Children, Effect, Failed, Tool, ToolContext, ToolOutput, arguments, 
 use crate::config::Config;
 use crate::event::{EventBody, PermissionMode, ToolSpec};
 use crate::policy::Need;
-use crate::process::{self, Caps, Finished, Launch, Running, Spool, Stopped, Terms};
+use crate::process::{self, Caps, Finished, Launch, Running, Sandbox, Spool, StartError, Stopped, Terms};
 
 const NAME: &str = "bash";
 /// The longest run that a call may ask for; the schema says it, too.
@@ -38,6 +38,7 @@ pub(super) struct Bash {
     caps: Caps,
     jobs_max: usize,
     composer: Composer,
+    sandbox: Sandbox,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -82,7 +83,7 @@ struct Meta {
 }
 
 impl Bash {
-    pub(super) fn new(config: &Config, children: Children, spool: Option<Spool>) -> Self {
+    pub(super) fn new(config: &Config, children: Children, spool: Option<Spool>, sandbox: Sandbox) -> Self {
         let timeout = config.tools.bash_timeout;
         let description = format!(
             "Runs a command line in bash and returns its standard output, its standard error and its exit code. \
@@ -109,6 +110,7 @@ impl Bash {
             },
             jobs_max: config.limits.jobs,
             composer: Composer { bytes_max: config.turn.tool_result_bytes.bytes(), spool },
+            sandbox,
         }
     }
 
@@ -135,7 +137,7 @@ impl Bash {
         let is_job = arguments.run_in_background == Some(true);
         let launch = self.launch(&arguments.command, directory, is_job, context);
         if is_job {
-            self.start_job(&launch, &arguments.command, timeout, place, context)
+            self.start_job(&launch, &arguments.command, timeout, place, context).await
         } else {
             self.wait_for(&launch, timeout.unwrap_or(self.timeout), context).await
         }
@@ -150,6 +152,7 @@ impl Bash {
             environment,
             caps: self.caps,
             spool: self.composer.spool.clone().map(|spool| (spool, context.session.clone())),
+            confinement: self.sandbox.confine(context.mode, &context.cwd).unconfined(context.unconfined),
             directory,
             is_job,
         }
@@ -161,7 +164,8 @@ impl Bash {
         timeout: Duration,
         context: &ToolContext,
     ) -> Result<ToolOutput, ToolOutput> {
-        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let running =
+            Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let terms = Terms { timeout: Some(timeout), grace: self.grace, cancel: &context.cancel };
         let finished = running.finish(terms).await.map_err(|error| failure(&error))?;
         let meta = Meta { cwd: launch.directory.display().to_string(), job_id: None };
@@ -185,7 +189,7 @@ impl Bash {
         }
     }
 
-    fn start_job(
+    async fn start_job(
         &self,
         launch: &Launch,
         command: &str,
@@ -201,7 +205,8 @@ impl Bash {
                 self.jobs_max
             )));
         }
-        let running = Running::start(launch, context.state.family()).map_err(|error| failure(&error))?;
+        let running =
+            Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let started = Started { running, place, timeout, grace: self.grace };
         let new = NewJob {
             kind: NAME,
@@ -289,6 +294,15 @@ async fn require_directory(directory: &Path) -> Result<(), ToolOutput> {
             Failed::NotFound,
             &format!("cannot run in the directory {shown}: {error}"),
         )),
+    }
+}
+
+fn not_started(error: &StartError) -> ToolOutput {
+    match error {
+        StartError::Unconfinable(_) | StartError::Sandbox { .. } => {
+            ToolOutput::failed(Failed::SandboxUnavailable, &error.to_string())
+        }
+        StartError::Program { .. } => failure(error),
     }
 }
 

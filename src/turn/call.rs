@@ -177,6 +177,7 @@ impl Turn {
             takes_images: self.route.abilities.images,
             state: self.tool_state.clone(),
             blobs: self.blobs.clone(),
+            unconfined: false,
             delegate: self.delegate.clone(),
             cancel: self.cancel.clone(),
         }

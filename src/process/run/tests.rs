@@ -18,6 +18,7 @@ fn launch(command: &str, directory: &Path) -> Launch {
         caps: CAPS,
         spool: None,
         is_job: false,
+        confinement: Confinement::none(),
     }
 }
 
@@ -34,7 +35,7 @@ fn family() -> Arc<Family> {
 }
 
 async fn finish(launch: Launch, family: &Arc<Family>, terms: Terms<'_>) -> Finished {
-    let running = Running::start(&launch, family).unwrap();
+    let running = Running::start(&launch, family).await.unwrap();
     timeout(SOON, running.finish(terms)).await.unwrap().unwrap()
 }
 
@@ -99,9 +100,9 @@ async fn standard_input_is_empty() {
 async fn a_program_that_does_not_exist_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let launch = Launch { program: "/no/such/program".into(), ..launch("", directory.path()) };
-    let error = Running::start(&launch, &family()).unwrap_err();
+    let error = Running::start(&launch, &family()).await.unwrap_err();
     assert_eq!(error.to_string(), "cannot start /no/such/program");
-    assert_eq!(error.source.kind(), io::ErrorKind::NotFound);
+    assert!(matches!(error, StartError::Program { source, .. } if source.kind() == io::ErrorKind::NotFound));
 }
 
 /// A command waited for 81 minutes on a pipe that its background child held.
@@ -188,7 +189,7 @@ async fn what_a_command_left_wherever_it_went_ends_with_its_turn_when_that_is_ca
     finish(launch(&command, directory.path()), &family, terms(&cancel)).await;
     family.begin_turn();
     let job = Launch { is_job: true, ..launch("sleep 600", directory.path()) };
-    let job = Running::start(&job, &family).unwrap();
+    let job = Running::start(&job, &family).await.unwrap();
     finish(launch(&runaways(&file, "exit 0"), directory.path()), &family, terms(&cancel)).await;
     let left = pids(&file, RUNAWAYS_COUNT).await;
     assert!(left.iter().all(|pid| runs(*pid)));
@@ -196,9 +197,9 @@ async fn what_a_command_left_wherever_it_went_ends_with_its_turn_when_that_is_ca
     assert!(!left.iter().any(|pid| runs(*pid)), "something of {left:?} still runs");
     let earlier = pids(&earlier, 1).await;
     assert!(runs(earlier[0]), "it is of an earlier turn");
-    assert!(timeout(POLL, job.group.leader_ended()).await.is_err(), "jobs go on");
+    assert!(timeout(POLL, job.group.program_ended()).await.is_err(), "jobs go on");
     timeout(SOON, family.end(GRACE)).await.unwrap();
-    timeout(SOON, job.group.leader_ended()).await.unwrap().unwrap();
+    timeout(SOON, job.group.program_ended()).await.unwrap().unwrap();
     assert!(!runs(earlier[0]));
 }
 
@@ -280,7 +281,7 @@ async fn dropping_the_run_kills_all_that_it_started() {
     let file = directory.path().join("pids");
     let command = runaways(&file, "echo $$ >> \"$1\"; wait");
     let cancel = CancellationToken::new();
-    let running = Running::start(&launch(&command, directory.path()), &family()).unwrap();
+    let running = Running::start(&launch(&command, directory.path()), &family()).await.unwrap();
     let pids = tokio::select! {
         _ = running.finish(terms(&cancel)) => panic!("the command must still run"),
         pids = pids(&file, RUNAWAYS_COUNT + 1) => pids,
@@ -327,7 +328,8 @@ async fn a_spool_that_cannot_be_written_costs_nothing_but_itself() {
 #[tokio::test]
 async fn output_can_be_looked_at_while_the_command_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let running = Running::start(&launch("echo early; sleep 600", directory.path()), &family()).unwrap();
+    let running =
+        Running::start(&launch("echo early; sleep 600", directory.path()), &family()).await.unwrap();
     let view = running.view();
     let cancel = CancellationToken::new();
     let (finished, ()) = tokio::join!(running.finish(terms(&cancel)), async {

@@ -1,0 +1,179 @@
+//! The sandbox: what programs that run for an agent may touch, and the means that hold them to it.
+//!
+//! A [`Sandbox`] is the daemon's: which means is configured, what stays hidden from every program. A [`Confinement`] is one
+//! program's: what it may write, whether it reaches the network. docs/security.md says what each means holds and what it
+//! can't.
+
+mod bwrap;
+pub(super) mod filter;
+pub(super) mod landlock;
+mod places;
+mod probe;
+mod view;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use self::probe::{Backend, Why, available};
+
+pub(super) use self::bwrap::{Bwrap, arguments as bwrap_arguments};
+pub(super) use self::view::View;
+
+use self::places::Places;
+use crate::config::{Config, Loaded, SandboxSetting};
+use crate::event::PermissionMode;
+
+/// The sandbox of a configuration. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sandbox {
+    setting: SandboxSetting,
+    /// `tools.network`.
+    network: bool,
+    places: Arc<Places>,
+}
+
+/// How one program is confined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confinement {
+    setting: SandboxSetting,
+    places: Arc<Places>,
+    mode: PermissionMode,
+    /// What it works on: always visible, and writable but in read-only mode.
+    workspaces: Vec<PathBuf>,
+    network: bool,
+    unconfined: bool,
+}
+
+/// What holds a program.
+#[derive(Debug)]
+pub(super) enum Hold {
+    /// Nothing: that is what its mode, the configuration or an approval says.
+    Nothing,
+    /// Namespaces, made by bubblewrap.
+    Bwrap(Bwrap, View),
+    /// Landlock and seccomp, by our own supervisor.
+    Landlock(View),
+}
+
+/// A program can't be confined as it must be, so it does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum Unconfinable {
+    /// No means works here.
+    #[error(
+        "programs don't run without a sandbox, and none works here: {0}; install bubblewrap, or set tools.sandbox = \
+         \"off\" if the machine is a sandbox itself"
+    )]
+    Unavailable(#[from] Why),
+    /// Its workspace is where secrets are.
+    #[error("{} is hidden from programs, because {} is", .workspace.display(), .hidden.display())]
+    Hidden {
+        /// What it would work on.
+        workspace: PathBuf,
+        /// What no program may see.
+        hidden: PathBuf,
+    },
+}
+
+impl Sandbox {
+    /// The sandbox of a loaded configuration: it knows where the daemon keeps its own.
+    pub fn new(loaded: &Loaded) -> Self {
+        Self::with_places(&loaded.config, Places::new(loaded))
+    }
+
+    /// One that hides nothing but what the configuration itself names.
+    pub fn of_config(config: &Config) -> Self {
+        Self::with_places(config, Places::default())
+    }
+
+    fn with_places(config: &Config, places: Places) -> Self {
+        let tools = &config.tools;
+        Self { setting: tools.sandbox, network: tools.network, places: Arc::new(places) }
+    }
+
+    /// The same places under a configuration that was read again.
+    #[must_use]
+    pub fn reconfigured(&self, config: &Config) -> Self {
+        let tools = &config.tools;
+        Self { setting: tools.sandbox, network: tools.network, places: self.places.clone() }
+    }
+
+    /// How a program of a session is confined.
+    pub fn confine(&self, mode: PermissionMode, workspace: &Path) -> Confinement {
+        Confinement {
+            setting: self.setting,
+            places: self.places.clone(),
+            mode,
+            workspaces: vec![workspace.to_path_buf()],
+            network: self.network,
+            unconfined: false,
+        }
+    }
+
+    /// What the model is told of how its commands run. Finds out what works here at the first call.
+    pub async fn told(&self, mode: PermissionMode) -> String {
+        if mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off {
+            return "Commands run without a sandbox.".to_owned();
+        }
+        let setting = self.setting;
+        let network = if self.network { "on" } else { "off" };
+        match probe::of_setting(setting).await {
+            Ok(_) => {
+                let writes = match mode {
+                    PermissionMode::ReadOnly => "they write in $TMPDIR only, which is",
+                    PermissionMode::WorkspaceWrite | PermissionMode::FullAccess => {
+                        "they write in the working directory and in $TMPDIR only; $TMPDIR is"
+                    }
+                };
+                format!(
+                    "Commands run in a sandbox: network {network}; {writes} each command's own and gone after it."
+                )
+            }
+            Err(_) => "Commands don't run: no sandbox works on this machine.".to_owned(),
+        }
+    }
+}
+
+impl Confinement {
+    /// The confinement of what is not confined.
+    pub fn none() -> Self {
+        Sandbox::of_config(&Config::default()).confine(PermissionMode::FullAccess, Path::new("/"))
+    }
+
+    /// Without what would hold it: somebody who may has said that this program runs so.
+    #[must_use]
+    pub fn unconfined(self, unconfined: bool) -> Self {
+        Self { unconfined, ..self }
+    }
+
+    /// With the network or without it, whatever `tools.network` says.
+    #[must_use]
+    pub fn network(self, network: bool) -> Self {
+        Self { network, ..self }
+    }
+
+    /// Working on these instead.
+    #[must_use]
+    pub fn on(self, workspaces: Vec<PathBuf>) -> Self {
+        Self { workspaces, ..self }
+    }
+
+    fn is_off(&self) -> bool {
+        self.unconfined || self.mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off
+    }
+
+    /// What must hold a program that runs in `directory`. Blocks on the disk, and at the first call on finding out what
+    /// works here.
+    pub(super) fn hold(&self, program: &Path, directory: &Path) -> Result<Hold, Unconfinable> {
+        if self.is_off() {
+            return Ok(Hold::Nothing);
+        }
+        let backend = probe::of_setting_now(self.setting)?;
+        let writes = self.mode != PermissionMode::ReadOnly;
+        let view = View::new(&self.places, &self.workspaces, writes, self.network)?.showing(program);
+        view.require_visible(directory)?;
+        Ok(match backend {
+            Backend::Bwrap => Hold::Bwrap(probe::bwrap()?, view),
+            Backend::Landlock => Hold::Landlock(view),
+        })
+    }
+}
