@@ -10,6 +10,7 @@ mod delegate;
 mod edit;
 mod glob;
 mod grep;
+mod guard;
 mod job;
 mod kind;
 mod mcp;
@@ -37,6 +38,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::delegate::{Delegate, DelegateError, Delegated, Delegation};
+pub use self::guard::Guard;
 pub use self::job::Jobs;
 pub use self::notify::Notify;
 pub use self::offer::{Offer, Place};
@@ -77,8 +79,8 @@ pub struct ToolContext {
     pub state: Arc<ToolState>,
     /// The session's pictures.
     pub blobs: Blobs,
-    /// Somebody who may has said that this one call runs without a sandbox.
-    pub unconfined: bool,
+    /// What its tools on files never look at.
+    pub guard: Guard,
     /// Runs subagents; none in a subagent.
     pub delegate: Option<Arc<dyn Delegate>>,
     /// Cancelled: end now, kill what was started, return.
@@ -161,6 +163,11 @@ impl Tools {
     /// What confines commands.
     pub fn sandbox(&self) -> &Sandbox {
         &self.sandbox
+    }
+
+    /// What a session's tools on files never look at. Blocks for a few looks at the disk.
+    pub fn guard(&self, session: &SessionId, mode: PermissionMode) -> Guard {
+        Guard::new(&self.sandbox, self.spool.as_ref(), session, mode)
     }
 
     /// The same, and output that is too long goes into a spool.
@@ -330,7 +337,7 @@ impl ToolContext {
             takes_images: false,
             state: Arc::default(),
             blobs: blobs_of_test(),
-            unconfined: false,
+            guard: Guard::default(),
             delegate: None,
             cancel: CancellationToken::new(),
         }

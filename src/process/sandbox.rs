@@ -9,6 +9,7 @@ pub(super) mod filter;
 pub(super) mod landlock;
 mod places;
 mod probe;
+mod secrets;
 mod view;
 
 use std::path::{Path, PathBuf};

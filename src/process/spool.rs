@@ -133,6 +133,11 @@ impl Spool {
         Ok(Spooled { path: place.path.clone(), is_whole: most == output.len() })
     }
 
+    /// Whether a file is one of a session's.
+    pub fn has(&self, session: &SessionId, path: &Path) -> bool {
+        self.lock().files.iter().any(|kept| kept.session == *session && kept.path == path)
+    }
+
     /// Removes a session's files. Blocks on the disk.
     pub fn forget(&self, session: &SessionId) {
         self.lock().files.retain(|kept| {

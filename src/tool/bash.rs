@@ -152,7 +152,7 @@ impl Bash {
             environment,
             caps: self.caps,
             spool: self.composer.spool.clone().map(|spool| (spool, context.session.clone())),
-            confinement: self.sandbox.confine(context.mode, &context.cwd).unconfined(context.unconfined),
+            confinement: self.sandbox.confine(context.mode, &context.cwd),
             directory,
             is_job,
         }

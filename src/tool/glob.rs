@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::search::pattern::{self, Pattern};
 use super::search::walk::{Files, Walk};
 use super::search::{self, Found, META_BYTES_MAX, Root, Searches, Stop};
-use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
+use super::{Effect, Failed, Guard, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
 use crate::event::ToolSpec;
+use crate::policy::Need;
 
 const NAME: &str = "glob";
 
@@ -94,8 +95,13 @@ impl Glob {
 
     async fn run(&self, raw: &str, context: &ToolContext) -> Result<ToolOutput, ToolOutput> {
         let arguments: Arguments = arguments::parse(NAME, raw)?;
-        let ask =
-            Ask { arguments, cwd: context.cwd.clone(), max: self.paths_max, threads: self.searches.threads };
+        let ask = Ask {
+            arguments,
+            cwd: context.cwd.clone(),
+            max: self.paths_max,
+            threads: self.searches.threads,
+            guard: context.guard.clone(),
+        };
         let cwd = context.cwd.clone();
         let found = self.searches.run(context, move |stop| ask.list(stop)).await?;
         Ok(self.result(found, &cwd))
@@ -144,6 +150,13 @@ impl Tool for Glob {
         Effect::Reads
     }
 
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(async move {
+            let arguments: Arguments = arguments::parse(NAME, arguments).ok()?;
+            context.guard.need(context.cwd.join(arguments.path.unwrap_or_default())).await
+        })
+    }
+
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
         Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
     }
@@ -155,6 +168,7 @@ struct Ask {
     cwd: PathBuf,
     max: usize,
     threads: usize,
+    guard: Guard,
 }
 
 impl Ask {
@@ -177,7 +191,14 @@ impl Ask {
             }
         };
         let newest = Mutex::new(Newest::default());
-        let walk = Walk { root: &root, cwd: &self.cwd, hidden: pattern.hidden, threads: self.threads, stop };
+        let walk = Walk {
+            root: &root,
+            cwd: &self.cwd,
+            hidden: pattern.hidden,
+            threads: self.threads,
+            guard: &self.guard,
+            stop,
+        };
         let unreadable = walk.each(|| Lister {
             pattern: &pattern,
             root: &root,

@@ -16,9 +16,10 @@ use self::scan::{Scan, Scanner};
 use super::search::pattern::Pattern;
 use super::search::walk::Walk;
 use super::search::{self, Root, Searches, Stop};
-use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
+use super::{Effect, Failed, Guard, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::Config;
 use crate::event::ToolSpec;
+use crate::policy::Need;
 
 const NAME: &str = "grep";
 /// The longest regular expression, in bytes; compiling one can't be stopped.
@@ -77,6 +78,7 @@ impl Grep {
             cwd: context.cwd.clone(),
             max: self.matches_max,
             threads: self.searches.threads,
+            guard: context.guard.clone(),
         };
         let found = self.searches.run(context, move |stop| ask.search(stop)).await?;
         let notes = search::incomplete(found.cut_after, found.found.unreadable);
@@ -96,6 +98,13 @@ impl Tool for Grep {
         Effect::Reads
     }
 
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(async move {
+            let arguments: Arguments = arguments::parse(NAME, arguments).ok()?;
+            context.guard.need(context.cwd.join(arguments.path.unwrap_or_default())).await
+        })
+    }
+
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
         Box::pin(async move { self.run(arguments, context).await.unwrap_or_else(|failure| failure) })
     }
@@ -108,6 +117,7 @@ struct Ask {
     cwd: PathBuf,
     max: usize,
     threads: usize,
+    guard: Guard,
 }
 
 impl Ask {
@@ -115,7 +125,7 @@ impl Ask {
         let matcher = matcher(&self.arguments.pattern)?;
         let root = search::root(&self.cwd, self.arguments.path.as_deref())?;
         let all = Mutex::new(Matches::default());
-        let scan = Scan { matcher: &matcher, max: self.max, stop, all: &all };
+        let scan = Scan { matcher: &matcher, max: self.max, guard: &self.guard, stop, all: &all };
         let unreadable = match &root {
             // Who names a file means it, whatever its name is and whoever ignores it.
             Root::File(file) => {
@@ -128,7 +138,8 @@ impl Ask {
             }
             Root::Directory(root) => {
                 let hidden = self.include.as_ref().is_some_and(|include| include.hidden);
-                let walk = Walk { root, cwd: &self.cwd, hidden, threads: self.threads, stop };
+                let walk =
+                    Walk { root, cwd: &self.cwd, hidden, threads: self.threads, guard: &self.guard, stop };
                 walk.each(|| Scanner::new(&scan, root, &self.cwd, self.include.as_ref()))
             }
         };

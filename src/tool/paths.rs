@@ -7,7 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use super::Guard;
 use crate::event::PermissionMode;
+use crate::process::Sandbox;
 
 /// Symbolic links that one path may lead over, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -35,13 +37,24 @@ pub(super) enum PathError {
         /// Where it should have led.
         workspace: PathBuf,
     },
+    /// It leads to what no agent sees.
+    #[error("it is hidden from agents")]
+    Hidden,
+    /// It would let somebody's later commands do what the agent wants.
+    #[error("agents don't change a repository's hooks and configuration")]
+    Frozen,
     /// It can't be followed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
 /// The place that a call may change under this mode.
-pub(super) fn writable(cwd: &Path, asked: &Path, mode: PermissionMode) -> Result<Place, PathError> {
+pub(super) fn writable(
+    cwd: &Path,
+    asked: &Path,
+    mode: PermissionMode,
+    guard: &Guard,
+) -> Result<Place, PathError> {
     let place = |shown: PathBuf| resolve(&shown).map(|real| Place { shown, real });
     match mode {
         PermissionMode::ReadOnly => Err(PathError::ReadOnly),
@@ -49,11 +62,17 @@ pub(super) fn writable(cwd: &Path, asked: &Path, mode: PermissionMode) -> Result
         PermissionMode::WorkspaceWrite => {
             let place = place(cwd.join(asked))?;
             let workspace = resolve(cwd)?;
-            if place.real.starts_with(&workspace) {
-                Ok(place)
-            } else {
-                Err(PathError::Outside { real: place.real, workspace })
+            if !place.real.starts_with(&workspace) {
+                return Err(PathError::Outside { real: place.real, workspace });
             }
+            if guard.hides(&place.real) {
+                return Err(PathError::Hidden);
+            }
+            let frozen = Sandbox::frozen(&workspace);
+            if frozen.iter().any(|frozen| place.real.starts_with(frozen)) {
+                return Err(PathError::Frozen);
+            }
+            Ok(place)
         }
     }
 }
@@ -161,7 +180,7 @@ mod tests {
     fn what_may_change_is_decided_by_where_the_path_leads() {
         let (_scene, root) = scene();
         let cwd = root.join("w");
-        let check = |asked: &str, mode| writable(&cwd, Path::new(asked), mode);
+        let check = |asked: &str, mode| writable(&cwd, Path::new(asked), mode, &Guard::default());
         for asked in ["file", "inside", "new/file", "sub/../file", cwd.join("x").to_str().unwrap()] {
             assert!(check(asked, PermissionMode::WorkspaceWrite).is_ok(), "{asked}");
             assert!(matches!(check(asked, PermissionMode::ReadOnly), Err(PathError::ReadOnly)));
@@ -177,7 +196,13 @@ mod tests {
     fn a_workspace_that_is_named_by_a_link_is_the_directory_behind_it() {
         let (_scene, root) = scene();
         symlink("w", root.join("link")).unwrap();
-        let place = writable(&root.join("link"), Path::new("file"), PermissionMode::WorkspaceWrite).unwrap();
+        let place = writable(
+            &root.join("link"),
+            Path::new("file"),
+            PermissionMode::WorkspaceWrite,
+            &Guard::default(),
+        )
+        .unwrap();
         assert_eq!(place, Place { shown: root.join("link/file"), real: root.join("w/file") });
     }
 }

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use self::window::{Ask, End, Window};
 use super::observed::Note;
 use super::paths::Place;
-use super::{Effect, Failed, Tool, ToolContext, ToolOutput, arguments, clip};
+use super::{Effect, Failed, Guard, Tool, ToolContext, ToolOutput, arguments, clip};
 use crate::config::{ByteSize, Config};
 use crate::event::ToolSpec;
+use crate::policy::Need;
 
 const NAME: &str = "read";
 /// The most lines that one call shows; the schema says it, too.
@@ -89,6 +90,7 @@ impl Read {
             offset,
             limit: limit.min(LINES_MAX),
             bytes_max: self.result_bytes_max.saturating_sub(FRAME_BYTES + shown_path_bytes),
+            guard: context.guard.clone(),
             cancel: context.cancel.clone(),
         };
         let aborted = || ToolOutput::failed(Failed::Aborted, "the call was cancelled");
@@ -133,6 +135,13 @@ impl Tool for Read {
 
     fn effect(&self) -> Effect {
         Effect::Reads
+    }
+
+    fn needs<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, Option<Need>> {
+        Box::pin(async move {
+            let arguments: Arguments = arguments::parse(NAME, arguments).ok()?;
+            context.guard.need(context.cwd.join(arguments.file_path)).await
+        })
     }
 
     fn call<'a>(&'a self, arguments: &'a str, context: &'a ToolContext) -> BoxFuture<'a, ToolOutput> {
@@ -180,6 +189,7 @@ fn failure(path: &Path, error: &window::ReadError) -> ToolOutput {
         ReadError::NotText(kind) => {
             ToolOutput::failed(Failed::NotText, &format!("cannot read {shown}: it is not text but {kind}"))
         }
+        ReadError::Hidden => Guard::denial(path),
         ReadError::Cancelled => ToolOutput::failed(Failed::Aborted, "the call was cancelled"),
         ReadError::Io(error) => ToolOutput::failed_without_code(&format!("cannot read {shown}: {error}")),
     }

@@ -21,7 +21,7 @@ use self::target::Target;
 use super::edit::{Ends, split_mark};
 use super::observed::{Seen, Stamp};
 use super::paths::{self, PathError, Place};
-use super::{Effect, Tool, ToolContext, ToolOutput, ToolState, arguments};
+use super::{Effect, Guard, Tool, ToolContext, ToolOutput, ToolState, arguments};
 use crate::config::{ByteSize, Config};
 use crate::event::{PermissionMode, ToolSpec};
 use crate::policy::Need;
@@ -160,6 +160,7 @@ pub(super) struct Job {
     files: Arc<Files>,
     cwd: PathBuf,
     mode: PermissionMode,
+    guard: Guard,
     state: Arc<ToolState>,
     cancel: CancellationToken,
 }
@@ -170,6 +171,7 @@ impl Job {
             files: Arc::clone(files),
             cwd: context.cwd.clone(),
             mode: context.mode,
+            guard: context.guard.clone(),
             state: Arc::clone(&context.state),
             cancel: context.cancel.clone(),
         }
@@ -196,11 +198,12 @@ impl Job {
     ) -> Option<Need> {
         let shown = self.cwd.join(&path);
         let needed = self.run(move |job| {
-            let denied = match paths::writable(&job.cwd, &path, job.mode) {
-                Err(denied @ (PathError::ReadOnly | PathError::Outside { .. })) => denied,
+            let denied = match paths::writable(&job.cwd, &path, job.mode, &job.guard) {
                 Ok(_) | Err(PathError::Io(_)) => return None,
+                Err(denied) => denied,
             };
-            let place = paths::writable(&job.cwd, &path, PermissionMode::FullAccess).ok()?;
+            let all = PermissionMode::FullAccess;
+            let place = paths::writable(&job.cwd, &path, all, &Guard::default()).ok()?;
             let diff = preview(job, &place)?;
             Some((denied.to_string(), place, diff))
         });
@@ -225,7 +228,7 @@ impl Job {
 
     /// Where a path leads, if the session may change what is there.
     pub(super) fn place(&self, asked: &Path) -> Result<Place, FileError> {
-        Ok(paths::writable(&self.cwd, asked, self.mode)?)
+        Ok(paths::writable(&self.cwd, asked, self.mode, &self.guard)?)
     }
 
     /// What is at a place; none when not even its directory is there.

@@ -11,7 +11,7 @@ use crate::event::{
     ToolCallStarted, ToolErrorInfo, ToolResult, TurnEndReason,
 };
 use crate::policy::{Ask, Need, Verdict};
-use crate::tool::{Effect, ToolContext, ToolOutput};
+use crate::tool::{Effect, Guard, ToolContext, ToolOutput};
 
 /// Calls of one answer that run beside each other.
 const CALLS_AT_ONCE_MAX: usize = 8;
@@ -130,6 +130,7 @@ impl Turn {
                 return Ok((call, None, refused));
             }
             context.mode = PermissionMode::FullAccess;
+            context.guard = Guard::default();
         }
         let started = vec![FactEvent::from(EventBody::ToolCall(ToolCallStarted {
             turn: self.number,
@@ -177,7 +178,7 @@ impl Turn {
             takes_images: self.route.abilities.images,
             state: self.tool_state.clone(),
             blobs: self.blobs.clone(),
-            unconfined: false,
+            guard: self.tools.guard(&self.session, self.mode),
             delegate: self.delegate.clone(),
             cancel: self.cancel.clone(),
         }

@@ -80,7 +80,8 @@ impl View {
     }
 }
 
-fn real(paths: &[PathBuf]) -> Vec<PathBuf> {
+/// The real paths of those that are there.
+pub(super) fn real(paths: &[PathBuf]) -> Vec<PathBuf> {
     let mut real: Vec<PathBuf> = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect();
     real.sort();
     real.dedup();
@@ -88,7 +89,7 @@ fn real(paths: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 /// What would let a program act later, as whoever uses the repository: its hooks, and where they are said to be.
-fn frozen_in(workspace: &Path) -> Vec<PathBuf> {
+pub(super) fn frozen_in(workspace: &Path) -> Vec<PathBuf> {
     let git = workspace.join(".git");
     if !git.symlink_metadata().is_ok_and(|entry| entry.is_dir()) {
         return Vec::new();

@@ -11,6 +11,7 @@ use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch}
 use ignore::DirEntry;
 
 use super::found::{Line, Matches};
+use crate::tool::Guard;
 use crate::tool::search::Stop;
 use crate::tool::search::pattern::Pattern;
 use crate::tool::search::walk::{self, Files};
@@ -29,6 +30,7 @@ pub(super) struct Scan<'a> {
     pub(super) matcher: &'a RegexMatcher,
     /// Lines that are shown.
     pub(super) max: usize,
+    pub(super) guard: &'a Guard,
     pub(super) stop: &'a Stop,
     pub(super) all: &'a Mutex<Matches>,
 }
@@ -67,7 +69,12 @@ impl<'a> Scanner<'a> {
 
     /// Searches one file and adds what it finds to the whole.
     pub(super) fn search(&mut self, path: &Path) -> io::Result<()> {
-        let file = Stoppable { file: walk::open(path)?, stop: self.scan.stop };
+        let file = walk::open(path)?;
+        // What took the place of what the walk saw may be a link.
+        if self.scan.guard.hides_open(&file) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let file = Stoppable { file, stop: self.scan.stop };
         let mut lines = Lines {
             scan: self.scan,
             matcher: &self.matcher,

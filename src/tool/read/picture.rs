@@ -11,7 +11,7 @@ use super::{failure, framed_as};
 use crate::config::ByteSize;
 use crate::event::{Attachment, Block};
 use crate::image::{Image, ImageError};
-use crate::tool::{Failed, ToolContext, ToolOutput, clip};
+use crate::tool::{Failed, Guard, ToolContext, ToolOutput, clip};
 
 #[derive(Serialize)]
 struct Meta {
@@ -25,8 +25,8 @@ pub(super) async fn show(
     bytes_max: ByteSize,
     context: &ToolContext,
 ) -> Result<ToolOutput, ToolOutput> {
-    let owned = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || start_of(&owned, bytes_max));
+    let (owned, guard) = (path.to_owned(), context.guard.clone());
+    let reading = tokio::task::spawn_blocking(move || start_of(&owned, &guard, bytes_max));
     let bytes = tokio::select! {
         biased;
         () = context.cancel.cancelled() => {
@@ -71,8 +71,8 @@ pub(super) async fn show(
 }
 
 /// The file's bytes, or one more than a picture may have.
-fn start_of(path: &Path, bytes_max: ByteSize) -> Result<Vec<u8>, ReadError> {
-    let (file, _) = window::open(path)?;
+fn start_of(path: &Path, guard: &Guard, bytes_max: ByteSize) -> Result<Vec<u8>, ReadError> {
+    let (file, _) = window::open(path, guard)?;
     let mut bytes = Vec::new();
     file.take(bytes_max.0 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)

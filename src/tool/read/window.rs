@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::tool::observed::Stamp;
-use crate::tool::{kind, paths};
+use crate::tool::{Guard, kind, paths};
 
 /// Characters of one line that are shown.
 pub(super) const LINE_CHARS_MAX: usize = 2000;
@@ -31,6 +31,7 @@ pub(super) struct Ask {
     pub(super) limit: u64,
     /// Text of all lines, with their numbers.
     pub(super) bytes_max: usize,
+    pub(super) guard: Guard,
     pub(super) cancel: CancellationToken,
 }
 
@@ -85,6 +86,8 @@ pub(super) enum ReadError {
     NotRegularFile(&'static str),
     #[error("{0}")]
     NotText(&'static str),
+    #[error("hidden from agents")]
+    Hidden,
     #[error("cancelled")]
     Cancelled,
     #[error(transparent)]
@@ -102,7 +105,7 @@ impl From<io::Error> for ReadError {
 }
 
 pub(super) fn read(ask: &Ask) -> Result<Window, ReadError> {
-    let (file, stat) = open(&ask.path)?;
+    let (file, stat) = open(&ask.path, &ask.guard)?;
     // Some links of the kernel lead to what has no path.
     let real = paths::resolve(&ask.path).unwrap_or_else(|_| ask.path.clone());
     // What grows while it is read must not be read for ever.
@@ -134,7 +137,7 @@ pub(super) fn read(ask: &Ask) -> Result<Window, ReadError> {
 
 /// Opens a regular file and nothing else. It is looked at first, because opening alone acts on some devices, and once
 /// more when it is open, because it may have become another; a FIFO in its place does not block us.
-pub(super) fn open(path: &Path) -> Result<(File, Stat), ReadError> {
+pub(super) fn open(path: &Path, guard: &Guard) -> Result<(File, Stat), ReadError> {
     let check = |stat: &Stat| match kind::irregular(FileType::from_raw_mode(stat.st_mode)) {
         Some(kind) => Err(ReadError::NotRegularFile(kind)),
         None => Ok(()),
@@ -144,6 +147,9 @@ pub(super) fn open(path: &Path) -> Result<(File, Stat), ReadError> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
     let stat = rustix::fs::fstat(&file).map_err(io::Error::from)?;
     check(&stat)?;
+    if guard.hides_open(&file) {
+        return Err(ReadError::Hidden);
+    }
     Ok((file, stat))
 }
 
@@ -280,6 +286,7 @@ mod tests {
             offset: 2,
             limit: 2,
             bytes_max: 1000,
+            guard: Guard::default(),
             cancel: CancellationToken::new(),
         };
         let stamp: Stamp = "1-2.000000003-4".parse().unwrap();

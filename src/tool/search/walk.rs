@@ -12,6 +12,7 @@ use ignore::{DirEntry, Match, ParallelVisitor, ParallelVisitorBuilder, WalkBuild
 use rustix::fs::OFlags;
 
 use super::Stop;
+use crate::tool::{Guard, paths};
 
 /// Directories of version control. They are never searched, unless a search begins inside.
 const VERSION_CONTROL: [&str; 6] = [".git", ".svn", ".hg", ".bzr", ".jj", ".sl"];
@@ -27,6 +28,8 @@ pub(in crate::tool) struct Walk<'a> {
     /// Hidden files, too.
     pub(in crate::tool) hidden: bool,
     pub(in crate::tool) threads: usize,
+    /// What is left out whatever was asked for.
+    pub(in crate::tool) guard: &'a Guard,
     pub(in crate::tool) stop: &'a Stop,
 }
 
@@ -60,6 +63,9 @@ impl Walk<'_> {
         // people keep a .gitignore of "*" in their home.
         let above = if repository { Vec::new() } else { rules_between(self.cwd, self.root) };
         let everything = self.root == Path::new("/");
+        // A walk follows no links, so a real path below the root is the root's and what follows.
+        let (guard, named) = (self.guard.clone(), self.root.to_owned());
+        let real = paths::resolve(self.root).unwrap_or_else(|_| named.clone());
         builder.filter_entry(move |entry| {
             let directory = entry.file_type().is_some_and(|kind| kind.is_dir());
             if entry.depth() == 0 {
@@ -68,7 +74,8 @@ impl Walk<'_> {
             let left_out = directory
                 && (VERSION_CONTROL.iter().any(|name| entry.file_name() == *name)
                     || (everything && KERNEL.iter().any(|path| entry.path() == Path::new(path))));
-            !left_out && !ignored(&above, entry.path(), directory)
+            let below = entry.path().strip_prefix(&named).unwrap_or(entry.path());
+            !left_out && !guard.hides(&real.join(below)) && !ignored(&above, entry.path(), directory)
         });
         builder
     }

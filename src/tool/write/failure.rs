@@ -53,7 +53,9 @@ impl From<PathError> for FileError {
     fn from(error: PathError) -> Self {
         match error {
             PathError::Io(error) => error.into(),
-            PathError::ReadOnly | PathError::Outside { .. } => Self::Path(error),
+            PathError::ReadOnly | PathError::Outside { .. } | PathError::Hidden | PathError::Frozen => {
+                Self::Path(error)
+            }
         }
     }
 }
