@@ -159,7 +159,10 @@ impl Tools {
     /// The same, and output that is too long goes into a spool.
     #[must_use]
     pub fn spooling(self, config: &Config, spool: Spool) -> Self {
-        Self { servers: self.servers, ..Self::with_children(config, self.children, Some(spool), self.sandbox) }
+        Self {
+            servers: self.servers,
+            ..Self::with_children(config, self.children, Some(spool), self.sandbox)
+        }
     }
 
     /// Child processes of all tools that run now.

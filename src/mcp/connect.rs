@@ -61,8 +61,7 @@ impl Connection {
                 Self { peer: service.peer().clone(), line, service, program: None }
             }
             Launch::Program(program) => {
-                let (service, pipes) =
-                    Service::start(program).await.map_err(|error| describe(&error))?;
+                let (service, pipes) = Service::start(program).await.map_err(|error| describe(&error))?;
                 let running =
                     Running { service, stderr: watch_stderr(pipes.stderr, definition, &line, scope) };
                 let max = definition.message_bytes;

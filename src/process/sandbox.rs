@@ -40,6 +40,8 @@ pub struct Confinement {
     mode: PermissionMode,
     /// What it works on: always visible, and writable but in read-only mode.
     workspaces: Vec<PathBuf>,
+    /// Visible, and not writable.
+    shown: Vec<PathBuf>,
     network: bool,
     unconfined: bool,
 }
@@ -104,6 +106,7 @@ impl Sandbox {
             places: self.places.clone(),
             mode,
             workspaces: vec![workspace.to_path_buf()],
+            shown: Vec::new(),
             network: self.network,
             unconfined: false,
         }
@@ -157,6 +160,13 @@ impl Confinement {
         Self { workspaces, ..self }
     }
 
+    /// Seeing a directory, even where others get an empty one.
+    #[must_use]
+    pub fn showing(mut self, directory: PathBuf) -> Self {
+        self.shown.push(directory);
+        self
+    }
+
     fn is_off(&self) -> bool {
         self.unconfined || self.mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off
     }
@@ -169,7 +179,8 @@ impl Confinement {
         }
         let backend = probe::of_setting_now(self.setting)?;
         let writes = self.mode != PermissionMode::ReadOnly;
-        let view = View::new(&self.places, &self.workspaces, writes, self.network)?.showing(program);
+        let view = View::new(&self.places, &self.workspaces, writes, self.network)?;
+        let view = view.showing(self.shown.iter().map(PathBuf::as_path).chain([program]));
         view.require_visible(directory)?;
         Ok(match backend {
             Backend::Bwrap => Hold::Bwrap(probe::bwrap()?, view),

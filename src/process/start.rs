@@ -107,10 +107,14 @@ pub(super) async fn start(what: What<'_>, mark: Mark, stdin: Stdio) -> Result<St
         .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let before =
-        Before { files: nofile::limit_of_children(), mark: mark.limit(), passed: std::mem::take(&mut made.passed) };
+    let before = Before {
+        files: nofile::limit_of_children(),
+        mark: mark.limit(),
+        passed: std::mem::take(&mut made.passed),
+    };
     unchecked::set_before(&mut made.command, before);
-    let group = Group::start(&mut made.command, made.reports.take(), made.temporary.take()).map_err(failed)?;
+    let group =
+        Group::start(&mut made.command, made.reports.take(), made.temporary.take()).map_err(failed)?;
     Ok(Starting { program: what.program.to_owned(), group })
 }
 
@@ -162,7 +166,13 @@ async fn said(stderr: Option<&mut ChildStderr>) -> String {
 fn make(what: What<'_>, hold: Hold) -> io::Result<Made> {
     if !supervise::is_enabled() {
         // A means to hold it would not have been found without a supervisor.
-        return Ok(Made { command: bare(what.program, what), reports: None, passed: Vec::new(), temporary: None, _report: None });
+        return Ok(Made {
+            command: bare(what.program, what),
+            reports: None,
+            passed: Vec::new(),
+            temporary: None,
+            _report: None,
+        });
     }
     let lines = lines()?;
     let (reports, report) = Reports::new()?;

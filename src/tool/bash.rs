@@ -149,7 +149,8 @@ impl Bash {
         timeout: Duration,
         context: &ToolContext,
     ) -> Result<ToolOutput, ToolOutput> {
-        let running = Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
+        let running =
+            Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let terms = Terms { timeout: Some(timeout), grace: self.grace, cancel: &context.cancel };
         let finished = running.finish(terms).await.map_err(|error| failure(&error))?;
         let meta = Meta { cwd: launch.directory.display().to_string(), job_id: None };
@@ -189,7 +190,8 @@ impl Bash {
                 self.jobs_max
             )));
         }
-        let running = Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
+        let running =
+            Running::start(launch, context.state.family()).await.map_err(|error| not_started(&error))?;
         let started = Started { running, place, timeout, grace: self.grace };
         let new = NewJob {
             kind: NAME,

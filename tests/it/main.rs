@@ -41,6 +41,7 @@ mod processes;
 mod prompts;
 mod reconnect;
 mod repository;
+mod sandbox;
 mod search;
 mod sessions;
 mod slow;

@@ -328,7 +328,8 @@ async fn a_spool_that_cannot_be_written_costs_nothing_but_itself() {
 #[tokio::test]
 async fn output_can_be_looked_at_while_the_command_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let running = Running::start(&launch("echo early; sleep 600", directory.path()), &family()).await.unwrap();
+    let running =
+        Running::start(&launch("echo early; sleep 600", directory.path()), &family()).await.unwrap();
     let view = running.view();
     let cancel = CancellationToken::new();
     let (finished, ()) = tokio::join!(running.finish(terms(&cancel)), async {

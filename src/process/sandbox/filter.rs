@@ -52,7 +52,7 @@ const FAMILIES_OF_NETWORK: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, li
 /// The same calls by the numbers of the x32 way into the kernel, which has the same architecture in a filter's eyes.
 #[cfg(target_arch = "x86_64")]
 const X32: libc::c_long = 0x4000_0000;
-/// Calls that have numbers of their own there: ptrace, kexec_load, process_vm_readv, process_vm_writev.
+/// Calls that have numbers of their own there: `ptrace`, `kexec_load`, `process_vm_readv`, `process_vm_writev`.
 #[cfg(target_arch = "x86_64")]
 const X32_OWN: [libc::c_long; 4] = [521, 528, 539, 540];
 
@@ -64,7 +64,8 @@ pub(in crate::process) fn bwrap() -> Result<BpfProgram, String> {
 /// For programs that are held by Landlock: there a socket is the way to what has no path, so without network there is
 /// none but a pair of the program's own.
 pub(in crate::process) fn landlock(network: bool) -> Result<BpfProgram, String> {
-    let mut calls: BTreeMap<_, _> = NEVER.into_iter().chain(REACHING).map(|call| (call, Vec::new())).collect();
+    let mut calls: BTreeMap<_, _> =
+        NEVER.into_iter().chain(REACHING).map(|call| (call, Vec::new())).collect();
     let sockets = if network { vec![other_families()?] } else { Vec::new() };
     calls.insert(libc::SYS_socket, sockets);
     compile(calls)

@@ -7,8 +7,9 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd, PathFdError, Ruleset,
-    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope, path_beneath_rules,
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd, PathFdError,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
+    path_beneath_rules,
 };
 
 use super::View;
@@ -48,12 +49,10 @@ pub(super) fn probe() -> Result<(), String> {
 }
 
 /// The rules of a view, ready to be put in force by the process that they are for. `temporary` is a directory of its own.
-pub(in crate::process) fn rules(
-    view: &View,
-    temporary: Option<&Path>,
-) -> Result<RulesetCreated, RulesError> {
+pub(in crate::process) fn rules(view: &View, temporary: Option<&Path>) -> Result<RulesetCreated, RulesError> {
     let root = PathFd::new("/")?;
-    let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))?;
+    let mut ruleset =
+        Ruleset::default().handle_access(AccessFs::from_all(KNOWN))?.scope(Scope::from_all(KNOWN))?;
     if !view.network {
         ruleset = ruleset.handle_access(AccessNet::from_all(KNOWN))?;
     }
@@ -111,10 +110,10 @@ mod tests {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
         std::os::unix::fs::symlink(root.join("a/secret"), root.join("a/link")).unwrap();
-        let mut granted = beside(&[root.clone()], &[root.join("a/secret")]);
+        let mut granted = beside(std::slice::from_ref(&root), &[root.join("a/secret")]);
         granted.sort();
         assert_eq!(granted, [root.join("a/b"), root.join("c")]);
-        assert_eq!(beside(&[root.clone()], &[]), [root.clone()]);
+        assert_eq!(beside(std::slice::from_ref(&root), &[]), [root.join("")]);
         assert_eq!(beside(&[root.join("c")], &[root.join("a")]), [root.join("c")]);
     }
 }

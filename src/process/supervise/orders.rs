@@ -72,7 +72,9 @@ impl Orders {
                 ("shown", &view.shown),
             ];
             for (name, paths) in lists {
-                paths.iter().for_each(|path| say(name, path.as_os_str()));
+                for path in paths {
+                    say(name, path.as_os_str());
+                }
             }
         }
         all.extend(["--".into(), self.program.clone()]);
@@ -143,7 +145,9 @@ mod tests {
 
     #[test]
     fn other_arguments_are_no_orders() {
-        for arguments in [vec!["report"], vec!["what", "1", "--", "x"], vec!["report", "x", "--", "x"], vec!["--"]] {
+        for arguments in
+            [vec!["report"], vec!["what", "1", "--", "x"], vec!["report", "x", "--", "x"], vec!["--"]]
+        {
             assert_eq!(Orders::parse(arguments.into_iter().map(Into::into)), None);
         }
     }

@@ -9,14 +9,15 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, kill_process, set_dumpable_behavior, wait};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};
 use seccompiler::BpfProgram;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::{Filter, Orders, Report};
 use crate::process::run::End;
 use crate::process::sandbox::{filter, landlock};
-use crate::process::{unchecked, walk};
+use crate::process::{memory, unchecked, walk};
 
 /// The error's number when the program could not be confined, which no start of a program gives.
 pub(in crate::process) const UNCONFINED: i32 = libc::ENOTRECOVERABLE;
@@ -59,7 +60,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
 
 /// Makes this process fit for its task, and the command of the program. Also what says that a child has ended.
 fn prepare(orders: &Orders) -> io::Result<(Command, PipeReader)> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    memory::keep_memory_private()?;
     if !is_first() {
         walk::adopt_orphans()?;
     }
@@ -95,15 +96,32 @@ fn confine(command: &mut Command, orders: &Orders) -> io::Result<()> {
         None => None,
     };
     let unconfined = || io::Error::from_raw_os_error(UNCONFINED);
+    if orders.filter != Filter::Off {
+        // Root's rights pass many a check of Landlock's; bubblewrap has taken them already.
+        give_up_bounding_set();
+    }
+    let confined = orders.filter != Filter::Off;
     unchecked::before_exec(command, move || {
+        if confined {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            set_capabilities(None, sets)?;
+        }
         if let Some(rules) = rules.take() {
             rules.restrict_self().map_err(|_| unconfined())?;
         }
-        program.as_ref().map_or(Ok(()), |program| {
-            seccompiler::apply_filter(program).map_err(|_| unconfined())
-        })
+        program
+            .as_ref()
+            .map_or(Ok(()), |program| seccompiler::apply_filter(program).map_err(|_| unconfined()))
     });
     Ok(())
+}
+
+/// What is not in it can't be had again by starting a program. Who may not change it has nothing to give up.
+fn give_up_bounding_set() {
+    for capability in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
 }
 
 /// Whether this is the first process of a pid namespace.
@@ -128,8 +146,7 @@ impl Supervised {
     fn watch(&mut self, lifeline: &OwnedFd, children: &PipeReader) -> io::Result<()> {
         let mut drained = [0; 64];
         while self.reap() {
-            let mut events =
-                [PollFd::new(lifeline, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
+            let mut events = [PollFd::new(lifeline, PollFlags::IN), PollFd::new(children, PollFlags::IN)];
             match poll(&mut events, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
