@@ -70,7 +70,7 @@ impl Bench {
             mode: PermissionMode::FullAccess,
             takes_images: false,
             state: Arc::new(ToolState::default()),
-            unconfined: false,
+            guard: dshd::tool::Guard::default(),
             delegate: None,
             cancel: CancellationToken::new(),
         };

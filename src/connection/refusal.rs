@@ -6,7 +6,7 @@ use crate::rpc::{self, ErrorKind, RpcError};
 
 /// What listeners tell peers that they refuse.
 pub fn refusals() -> Refusals {
-    Refusals { unauthenticated, limit_exceeded }
+    Refusals { unauthenticated, tool, limit_exceeded }
 }
 
 fn unauthenticated(peer: &PeerInfo) -> Vec<u8> {
@@ -16,6 +16,14 @@ fn unauthenticated(peer: &PeerInfo) -> Vec<u8> {
     };
     let help = "ask its owner to add your uid to auth.allowed_uids, or start your own with dshd serve";
     line(&RpcError::new(ErrorKind::Unauthenticated, who).with("help", &help))
+}
+
+fn tool() -> Vec<u8> {
+    let why = "what an agent runs may not command the daemon that runs it";
+    line(
+        &RpcError::new(ErrorKind::Unauthenticated, why.to_owned())
+            .with("help", &"use the tool subagent, or run it yourself"),
+    )
 }
 
 fn limit_exceeded(limit: &'static str, max: usize) -> Vec<u8> {
@@ -39,6 +47,14 @@ mod tests {
         assert_eq!(value["error"]["code"], -32003);
         assert!(value["error"]["data"]["help"].as_str().unwrap().contains("allowed_uids"));
         assert!(line.ends_with('\n'));
+    }
+
+    #[test]
+    fn a_program_of_an_agent_learns_why() {
+        let line = String::from_utf8((refusals().tool)()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value["error"]["code"], -32003);
+        assert!(value["error"]["message"].as_str().unwrap().contains("what an agent runs"));
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub(super) fn prepare(loaded: &Loaded) -> Result<(), DaemonError> {
     if let Err(error) = process::adopt_orphans() {
         tracing::warn!(%error, "processes that leave their command can't be found");
     }
+    if let Err(error) = process::keep_memory_private() {
+        tracing::warn!(%error, "other processes of this user can read this one's memory");
+    }
     let data_dir = &loaded.paths.data_dir;
     DirBuilder::new().recursive(true).mode(0o700).create(data_dir).map_err(|error| {
         let what = format!("the data directory {} can't be made", data_dir.display());

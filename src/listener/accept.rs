@@ -42,6 +42,8 @@ pub struct Accepted {
 pub struct Refusals {
     /// `unauthenticated`, with help: the peer's user may not connect.
     pub unauthenticated: fn(&PeerInfo) -> Vec<u8>,
+    /// `unauthenticated`: the peer is a program that this daemon runs for an agent.
+    pub tool: fn() -> Vec<u8>,
     /// `limit_exceeded`, with the bound's name and value.
     pub limit_exceeded: fn(limit: &'static str, max: usize) -> Vec<u8>,
 }
@@ -190,6 +192,7 @@ impl Refused {
         METRICS.refused.add(1);
         let frame = match refusal {
             Refusal::User => (refusals.unauthenticated)(peer),
+            Refusal::Tool => (refusals.tool)(),
             Refusal::Limit { limit, max } => (refusals.limit_exceeded)(limit, max),
         };
         if let Some(suppressed) = self.log.open() {
@@ -236,6 +239,7 @@ mod tests {
 
     const REFUSALS: Refusals = Refusals {
         unauthenticated: |peer| format!("not you, {}\n", peer.label).into_bytes(),
+        tool: || b"not a tool\n".to_vec(),
         limit_exceeded: |limit, max| format!("{limit} {max}\n").into_bytes(),
     };
 

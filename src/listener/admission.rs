@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::auth::peer::{self, PeerInfo, PeerKind};
 use crate::config::Config;
+use crate::process;
 
 /// Connections beyond every limit that only the owner may use, so that a flood never locks the owner out.
 const OWNER_RESERVE: usize = 4;
@@ -16,6 +17,8 @@ const OWNER_RESERVE: usize = 4;
 pub enum Refusal {
     /// Its user may not use this daemon.
     User,
+    /// It is a program that this daemon runs for an agent, which does not command the daemon.
+    Tool,
     /// A bound of `[limits]` is reached.
     Limit {
         /// The bound's name in the configuration.
@@ -83,6 +86,12 @@ impl Admission {
         };
         if uid.is_some_and(|uid| !peer::may_connect(uid, self.owner, &config.auth.allowed_uids)) {
             return Err(Refusal::User);
+        }
+        if let PeerKind::Unix { uid, pid: Some(pid) } = peer.kind
+            && uid == self.owner
+            && process::is_own_program(pid)
+        {
+            return Err(Refusal::Tool);
         }
         let reserve = if uid == Some(self.owner) { OWNER_RESERVE } else { 0 };
         let preauth = peer.must_authenticate();

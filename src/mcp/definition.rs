@@ -172,7 +172,8 @@ fn confinement(
     let chosen = server.cwd.as_ref().map(|_| directory);
     let works_on = workspace.or(chosen).map(Path::to_path_buf);
     let workspaces = works_on.into_iter().chain(server.writable.iter().cloned()).collect();
-    let confinement = sandbox.confine(server.permission_mode, directory).on(workspaces);
+    let confinement =
+        sandbox.confine(server.permission_mode, directory).on(workspaces).showing(directory.to_path_buf());
     match server.network {
         Some(network) => confinement.network(network),
         None => confinement,

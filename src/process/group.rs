@@ -55,6 +55,12 @@ pub(super) fn any_started() -> bool {
     STARTED.load(Ordering::Relaxed)
 }
 
+/// As if it had.
+#[cfg(test)]
+pub(super) fn say_started() {
+    STARTED.store(true, Ordering::Relaxed);
+}
+
 impl Group {
     /// Starts the command as leader of a new group, which it makes itself.
     pub(super) fn start(

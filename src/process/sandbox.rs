@@ -41,8 +41,9 @@ pub struct Confinement {
     mode: PermissionMode,
     /// What it works on: always visible, and writable but in read-only mode.
     workspaces: Vec<PathBuf>,
+    /// Visible, and not writable.
+    shown: Vec<PathBuf>,
     network: bool,
-    unconfined: bool,
 }
 
 /// What holds a program.
@@ -105,8 +106,8 @@ impl Sandbox {
             places: self.places.clone(),
             mode,
             workspaces: vec![workspace.to_path_buf()],
+            shown: Vec::new(),
             network: self.network,
-            unconfined: false,
         }
     }
 
@@ -140,12 +141,6 @@ impl Confinement {
         Sandbox::of_config(&Config::default()).confine(PermissionMode::FullAccess, Path::new("/"))
     }
 
-    /// Without what would hold it: somebody who may has said that this program runs so.
-    #[must_use]
-    pub fn unconfined(self, unconfined: bool) -> Self {
-        Self { unconfined, ..self }
-    }
-
     /// With the network or without it, whatever `tools.network` says.
     #[must_use]
     pub fn network(self, network: bool) -> Self {
@@ -158,8 +153,15 @@ impl Confinement {
         Self { workspaces, ..self }
     }
 
+    /// Seeing a directory, even where others get an empty one.
+    #[must_use]
+    pub fn showing(mut self, directory: PathBuf) -> Self {
+        self.shown.push(directory);
+        self
+    }
+
     fn is_off(&self) -> bool {
-        self.unconfined || self.mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off
+        self.mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off
     }
 
     /// What must hold a program that runs in `directory`. Blocks on the disk, and at the first call on finding out what
@@ -170,7 +172,8 @@ impl Confinement {
         }
         let backend = probe::of_setting_now(self.setting)?;
         let writes = self.mode != PermissionMode::ReadOnly;
-        let view = View::new(&self.places, &self.workspaces, writes, self.network)?.showing(program);
+        let view = View::new(&self.places, &self.workspaces, writes, self.network)?;
+        let view = view.showing(self.shown.iter().map(PathBuf::as_path).chain([program]));
         view.require_visible(directory)?;
         Ok(match backend {
             Backend::Bwrap => Hold::Bwrap(probe::bwrap()?, view),

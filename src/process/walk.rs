@@ -11,10 +11,13 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_child_subreaper};
 
-use super::mark::{Mark, Of};
+use super::group;
+use super::mark::{self, Mark, Of};
 
 /// Processes whose ends one walk lets its caller wait for. The rest is found by the next walk.
 const HANDLES_MAX: usize = 64;
+/// A process whose parents are more hides something.
+const ANCESTORS_MAX: usize = 1000;
 
 /// A process as `/proc` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,33 @@ pub(super) struct Struck {
 /// When the system refuses.
 pub fn adopt_orphans() -> io::Result<()> {
     set_child_subreaper(Some(rustix::process::getpid())).map_err(Into::into)
+}
+
+/// Whether a process is one that this daemon runs for an agent: all its descendants are, since it adopts those that
+/// lose their parents. One that has ended since it was heard of might have been. Blocks on `/proc`, some microseconds.
+pub fn is_own_program(pid: i32) -> bool {
+    // Without a command there was no program; and a number that is none is of a process that can't be seen from here.
+    let Some(pid) = Pid::from_raw(pid).filter(|_| group::any_started()) else { return false };
+    let own = std::process::id().cast_signed();
+    if pid.as_raw_pid() == own {
+        return false;
+    }
+    let of = Of::Process(mark::this_process());
+    if Mark::of(pid).is_some_and(|mark| of.covers(mark)) {
+        return true;
+    }
+    let mut seen = look(pid);
+    if seen.is_none() {
+        return true;
+    }
+    for _ in 0..ANCESTORS_MAX {
+        match seen {
+            Some(Seen { parent, .. }) if parent == own => return true,
+            Some(Seen { parent, .. }) => seen = Pid::from_raw(parent).and_then(look),
+            None => return false,
+        }
+    }
+    true
 }
 
 /// The living processes of a set. Blocks on `/proc`.
@@ -184,6 +214,20 @@ mod tests {
         assert_eq!((seen.parent, seen.group, seen.started, seen.is_zombie), (3, 5, 4711, false));
         assert!(parse(pid, b"7 (a) Z 3 5 5 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 9").unwrap().is_zombie);
         assert_eq!(parse(pid, b"7 (a"), None);
+    }
+
+    #[test]
+    fn children_are_own_programs_and_those_who_started_us_are_not() {
+        let mut command = tokio::process::Command::new("sleep");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        let mut child = command.arg("600").kill_on_drop(true).spawn().unwrap();
+        group::say_started();
+        assert!(is_own_program(child.id().unwrap().cast_signed()));
+        assert!(!is_own_program(std::process::id().cast_signed()));
+        assert!(!is_own_program(rustix::process::getppid().unwrap().as_raw_pid()));
+        assert!(!is_own_program(0));
+        child.start_kill().unwrap();
     }
 
     #[test]

@@ -65,7 +65,8 @@ impl Turn {
             prompt_at = Some(events.len());
             self.say(&mut events, (*self.prompt).clone());
         }
-        self.say_context(&mut events, around.branch);
+        let sandbox = self.tools.sandbox().told(self.mode).await;
+        self.say_context(&mut events, around.branch, &sandbox);
         if let Some(text) = reminder {
             let source = Source::of(SourceKind::RepeatToolReminder);
             self.say(&mut events, Message::new(Role::User, source, vec![Block::text(text)]));
@@ -89,7 +90,8 @@ impl Turn {
         self.say_system(step, &mut events);
         let around = self.look_around(true).await;
         self.say_instructions(&mut events, around.instructions);
-        self.say_context(&mut events, around.branch);
+        let sandbox = self.tools.sandbox().told(self.mode).await;
+        self.say_context(&mut events, around.branch, &sandbox);
         if !events.is_empty() {
             self.facts.tell(events).await?;
         }
@@ -114,8 +116,8 @@ impl Turn {
         }
     }
 
-    fn say_context(&mut self, events: &mut Vec<FactEvent>, branch: Option<String>) {
-        if let Some(context) = self.runtime_context(branch) {
+    fn say_context(&mut self, events: &mut Vec<FactEvent>, branch: Option<String>, sandbox: &str) {
+        if let Some(context) = self.runtime_context(branch, sandbox) {
             self.say(events, context);
         }
     }
@@ -142,14 +144,14 @@ impl Turn {
     }
 
     /// The volatile facts, when they are not what the model was told last.
-    fn runtime_context(&self, branch: Option<String>) -> Option<Message> {
+    fn runtime_context(&self, branch: Option<String>, sandbox: &str) -> Option<Message> {
         let section = |name, text| Section { name, text };
         let mut sections = vec![
             section("working-directory:current", directory_text(&self.cwd)),
             section("date:current", format!("Today is {}.", jiff::Zoned::now().strftime("%Y-%m-%d"))),
         ];
         sections.extend(branch.map(|branch| section("git:branch", branch)));
-        sections.push(section("sandbox:policy", mode_text(self.mode).to_owned()));
+        sections.push(section("sandbox:policy", format!("{} {sandbox}", mode_text(self.mode))));
         let texts: Vec<&str> = sections.iter().map(|section| section.text.as_str()).collect();
         let text = texts.join("\n");
         let told =

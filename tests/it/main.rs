@@ -42,6 +42,7 @@ mod processes;
 mod prompts;
 mod reconnect;
 mod repository;
+mod sandbox;
 mod search;
 mod sessions;
 mod slow;

@@ -174,11 +174,47 @@ async fn a_server_that_answers_nothing_any_more_is_started_anew() {
     scene.end().await;
 }
 
+/// Keys of a server that works in the workspace, although it belongs to none.
+fn may_write_in_work(home: &Home) -> String {
+    format!("writable = [{}]", json!(home.work()))
+}
+
+#[tokio::test]
+async fn a_servers_program_writes_where_it_may_and_nowhere_else() {
+    let home = Home::new();
+    let line = format!(
+        "echo x > {0}/inside; echo x > {1}/outside; cat {1}/credentials > {0}/seen; exec \"$@\"",
+        home.work().display(),
+        home.path("home/.config/dshd").display()
+    );
+    std::fs::write(home.path("home/.config/dshd/credentials"), "secret").unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let mut args = vec!["-c", &line, "sh", exe.to_str().unwrap()];
+    args.extend(stub::arguments());
+    let table = |more: &str| {
+        let env = "env = { STUB_SERVE = \"1\" }";
+        format!("[mcp.servers.stub]\ncommand = \"bash\"\nargs = {}\n{env}\n{more}\n", json!(args))
+    };
+    let outside = home.path("home/.config/dshd/outside");
+    for (more, escapes) in
+        [(may_write_in_work(&home), false), ("permission_mode = \"full-access\"".to_owned(), true)]
+    {
+        let mut scene = Scene::in_home(&home, &[("mcp__stub__echo", "hi")], &table(&more)).await;
+        let session = if escapes { "free" } else { "held" };
+        assert_eq!(results(&scene.turn(session).await), ["you said hi"]);
+        assert!(home.work().join("inside").exists());
+        assert_eq!(outside.exists(), escapes, "{more}");
+        let seen = std::fs::read_to_string(home.work().join("seen")).unwrap();
+        assert_eq!(seen == "secret", escapes, "{more}");
+        scene.end().await;
+    }
+}
+
 #[tokio::test]
 async fn a_turn_that_is_cancelled_does_not_wait_for_a_server() {
-    let tables = stub::table("stub", "", &[]);
     let home = Home::new();
-    let asked = home.path("asked");
+    let tables = stub::table("stub", &may_write_in_work(&home), &[]);
+    let asked = home.work().join("asked");
     let lines = [
         json!({"turn": 2, "step": 1, "parts": [{"tool": "mcp__stub__cancelled"}]}).to_string(),
         json!({"turn": 2, "parts": [{"text": "done"}]}).to_string(),
@@ -425,7 +461,7 @@ async fn a_servers_picture_is_shown_to_a_model_that_takes_pictures_and_named_to_
 #[tokio::test]
 async fn what_a_server_leaves_behind_ends_with_it() {
     let home = Home::new();
-    let strays = home.path("strays");
+    let strays = home.work().join("strays");
     let line = format!(
         "setsid sleep 600 > /dev/null 2>&1 & echo $! >> {0}; (setsid setsid sleep 600 & echo $! >> {0}); exec \"$@\"",
         strays.display()
@@ -434,8 +470,9 @@ async fn what_a_server_leaves_behind_ends_with_it() {
     let mut args = vec!["-c", &line, "sh", exe.to_str().unwrap()];
     args.extend(stub::arguments());
     let table = format!(
-        "[mcp.servers.stub]\ncommand = \"bash\"\nargs = {}\nenv = {{ STUB_SERVE = \"1\" }}\n",
-        json!(args)
+        "[mcp.servers.stub]\ncommand = \"bash\"\nargs = {}\nenv = {{ STUB_SERVE = \"1\" }}\n{}\n",
+        json!(args),
+        may_write_in_work(&home)
     );
     let mut scene = Scene::in_home(&home, &[("mcp__stub__echo", "hi")], &table).await;
     assert_eq!(results(&scene.turn("s").await), ["you said hi"]);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub(crate) use self::daemon::Daemon;
 pub(crate) use self::fake::{Fake, hello_of};
-pub(crate) use self::home::{Home, Ran, finish};
+pub(crate) use self::home::{Home, Ran, SANDBOX, finish};
 pub(crate) use self::peer::Peer;
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::random::{Random, number, seed};

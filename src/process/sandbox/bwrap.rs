@@ -43,12 +43,11 @@ pub(in crate::process) fn arguments(view: &View, directory: &Path) -> Vec<OsStri
         };
         match act {
             Act::Write => bind(&mut arguments, "--bind", path),
-            Act::Show => bind(&mut arguments, "--ro-bind", path),
             // A directory that is not there yet is made, so that no program makes it.
             Act::Freeze if !Path::new(path).exists() => {
                 arguments.extend(["--tmpfs".into(), path.into(), "--remount-ro".into(), path.into()]);
             }
-            Act::Freeze => bind(&mut arguments, "--ro-bind", path),
+            Act::Show | Act::Freeze => bind(&mut arguments, "--ro-bind", path),
             Act::Empty => arguments.extend(["--tmpfs".into(), path.into()]),
             Act::Hide if Path::new(path).is_dir() => {
                 arguments.extend(["--tmpfs".into(), path.into(), "--remount-ro".into(), path.into()]);

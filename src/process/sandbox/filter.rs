@@ -52,7 +52,7 @@ const FAMILIES_OF_NETWORK: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, li
 /// The same calls by the numbers of the x32 way into the kernel, which has the same architecture in a filter's eyes.
 #[cfg(target_arch = "x86_64")]
 const X32: libc::c_long = 0x4000_0000;
-/// Calls that have numbers of their own there: ptrace, kexec_load, process_vm_readv, process_vm_writev.
+/// Calls that have numbers of their own there: `ptrace`, `kexec_load`, `process_vm_readv`, `process_vm_writev`.
 #[cfg(target_arch = "x86_64")]
 const X32_OWN: [libc::c_long; 4] = [521, 528, 539, 540];
 

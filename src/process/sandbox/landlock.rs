@@ -110,10 +110,10 @@ mod tests {
             std::fs::create_dir_all(root.join(path)).unwrap();
         }
         std::os::unix::fs::symlink(root.join("a/secret"), root.join("a/link")).unwrap();
-        let mut granted = beside(&[root.clone()], &[root.join("a/secret")]);
+        let mut granted = beside(std::slice::from_ref(&root), &[root.join("a/secret")]);
         granted.sort();
         assert_eq!(granted, [root.join("a/b"), root.join("c")]);
-        assert_eq!(beside(&[root.clone()], &[]), [root.clone()]);
+        assert_eq!(beside(std::slice::from_ref(&root), &[]), [root.join("")]);
         assert_eq!(beside(&[root.join("c")], &[root.join("a")]), [root.join("c")]);
     }
 }

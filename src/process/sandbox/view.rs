@@ -53,11 +53,10 @@ impl View {
         Ok(Self { hidden, private, writable, shown, frozen, network })
     }
 
-    /// With the file of a program that is named by its path.
-    pub(super) fn showing(mut self, program: &Path) -> Self {
-        if program.is_absolute() {
-            self.shown.extend(std::fs::canonicalize(program));
-        }
+    /// With these, too: directories, or the file of a program that is named by its path.
+    pub(super) fn showing<'a>(mut self, paths: impl Iterator<Item = &'a Path>) -> Self {
+        let absolute = paths.filter(|path| path.is_absolute());
+        self.shown.extend(absolute.filter_map(|path| std::fs::canonicalize(path).ok()));
         self
     }
 
@@ -124,9 +123,9 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let work = root.join("work");
         std::fs::create_dir(&work).unwrap();
-        let refused = View::new(&places(&[&root], &[]), &[work.clone()], true, false);
+        let refused = View::new(&places(&[&root], &[]), std::slice::from_ref(&work), true, false);
         assert!(matches!(refused, Err(Unconfinable::Hidden { .. })), "{refused:?}");
-        let view = View::new(&places(&[], &[&root]), &[work.clone()], false, false).unwrap();
+        let view = View::new(&places(&[], &[&root]), std::slice::from_ref(&work), false, false).unwrap();
         assert_eq!((&view.shown, &view.writable), (&vec![work.clone()], &Vec::new()));
         view.require_visible(&work).unwrap();
         assert!(view.require_visible(&root).is_err());

@@ -72,7 +72,9 @@ impl Orders {
                 ("shown", &view.shown),
             ];
             for (name, paths) in lists {
-                paths.iter().for_each(|path| say(name, path.as_os_str()));
+                for path in paths {
+                    say(name, path.as_os_str());
+                }
             }
         }
         all.extend(["--".into(), self.program.clone()]);

@@ -9,16 +9,15 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    DumpableBehavior, Pid, Signal, WaitOptions, kill_process, set_dumpable_behavior, wait,
-};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
+use rustix::thread::{CapabilitySet, CapabilitySets, remove_capability_from_bounding_set, set_capabilities};
 use seccompiler::BpfProgram;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use super::{Filter, Orders, Report};
 use crate::process::run::End;
 use crate::process::sandbox::{filter, landlock};
-use crate::process::{unchecked, walk};
+use crate::process::{memory, unchecked, walk};
 
 /// The error's number when the program could not be confined, which no start of a program gives.
 pub(in crate::process) const UNCONFINED: i32 = libc::ENOTRECOVERABLE;
@@ -61,7 +60,7 @@ pub(super) fn run(arguments: impl Iterator<Item = OsString>) -> u8 {
 
 /// Makes this process fit for its task, and the command of the program. Also what says that a child has ended.
 fn prepare(orders: &Orders) -> io::Result<(Command, PipeReader)> {
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    memory::keep_memory_private()?;
     if !is_first() {
         walk::adopt_orphans()?;
     }
@@ -97,7 +96,17 @@ fn confine(command: &mut Command, orders: &Orders) -> io::Result<()> {
         None => None,
     };
     let unconfined = || io::Error::from_raw_os_error(UNCONFINED);
+    if orders.filter != Filter::Off {
+        // Root's rights pass many a check of Landlock's; bubblewrap has taken them already.
+        give_up_bounding_set();
+    }
+    let confined = orders.filter != Filter::Off;
     unchecked::before_exec(command, move || {
+        if confined {
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            set_capabilities(None, sets)?;
+        }
         if let Some(rules) = rules.take() {
             rules.restrict_self().map_err(|_| unconfined())?;
         }
@@ -106,6 +115,13 @@ fn confine(command: &mut Command, orders: &Orders) -> io::Result<()> {
             .map_or(Ok(()), |program| seccompiler::apply_filter(program).map_err(|_| unconfined()))
     });
     Ok(())
+}
+
+/// What is not in it can't be had again by starting a program. Who may not change it has nothing to give up.
+fn give_up_bounding_set() {
+    for capability in CapabilitySet::all().iter() {
+        let _ = remove_capability_from_bounding_set(capability);
+    }
 }
 
 /// Whether this is the first process of a pid namespace.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
@@ -12,6 +12,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::within;
+
+/// The variable that says what confines commands.
+pub(crate) const SANDBOX: &str = "DSHD_TOOLS__SANDBOX";
 
 /// A home. Cheap to clone; the last clone removes it and ends a daemon that was auto-started in it.
 #[derive(Clone, Debug)]
@@ -68,7 +71,12 @@ pub(crate) struct Listener {
 impl Home {
     /// An empty home with a workspace that holds `notes.txt` and `src/`.
     pub(crate) fn new() -> Self {
-        let dir = tempfile::Builder::new().prefix("dshd-it-").tempdir().unwrap();
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// The same in a directory below this one.
+    pub(crate) fn within(base: &Path) -> Self {
+        let dir = tempfile::Builder::new().prefix("dshd-it-").tempdir_in(base).unwrap();
         let home = Self(Arc::new(Inner { dir }));
         for path in ["home/.config/dshd", "run", "data", "work/src"] {
             fs::create_dir_all(home.path(path)).unwrap();
@@ -111,6 +119,8 @@ impl Home {
             .env("HOME", self.path("home"))
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("DSHD_DATA_DIR", self.data())
+            // Under bubblewrap commands see pids of their own, which tests could not find; it has tests of its own.
+            .env(SANDBOX, "landlock")
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(self.work())
             .stdin(Stdio::null())
