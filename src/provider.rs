@@ -30,6 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::images::Images;
+#[doc(hidden)]
+pub use self::sse::events_of as sse_events;
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;

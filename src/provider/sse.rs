@@ -19,6 +19,22 @@ pub(super) struct Event<'a> {
 #[error("an event of the stream is larger than 16 MiB")]
 pub(super) struct TooLong;
 
+/// The events of a stream that arrives in these pieces: each one's data, and whether it is an error. For fuzzing.
+#[doc(hidden)]
+pub fn events_of(pieces: &[&[u8]]) -> Vec<(Vec<u8>, bool)> {
+    let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+    for piece in pieces {
+        let fed = decoder.feed(piece, &mut |event| {
+            events.push((event.data.to_vec(), event.is_error));
+            Ok::<_, TooLong>(())
+        });
+        if fed.is_err() {
+            break;
+        }
+    }
+    events
+}
+
 /// The state between two reads.
 #[derive(Debug, Default)]
 #[expect(

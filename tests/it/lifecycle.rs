@@ -1,5 +1,6 @@
 //! How a daemon comes, who it is, how it goes, and what it withstands meanwhile.
 
+mod crowd;
 mod ending;
 mod identity;
 mod pressure;
