@@ -181,3 +181,46 @@ impl Confinement {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(setting: SandboxSetting, mode: PermissionMode, unconfined: bool) -> Result<Hold, Unconfinable> {
+        let mut config = Config::default();
+        config.tools.sandbox = setting;
+        let confinement = Sandbox::of_config(&config).confine(mode, Path::new("/"));
+        confinement.unconfined(unconfined).hold(Path::new("bash"), Path::new("/"))
+    }
+
+    #[test]
+    fn nothing_holds_a_program_when_its_mode_the_configuration_or_an_approval_says_so() {
+        for (setting, mode, unconfined) in [
+            (SandboxSetting::Auto, PermissionMode::FullAccess, false),
+            (SandboxSetting::Off, PermissionMode::ReadOnly, false),
+            (SandboxSetting::Bwrap, PermissionMode::WorkspaceWrite, true),
+        ] {
+            assert!(matches!(hold(setting, mode, unconfined), Ok(Hold::Nothing)), "{setting:?} {mode:?}");
+        }
+    }
+
+    /// This test program does not confine by being started anew.
+    #[test]
+    fn what_cannot_be_confined_does_not_run_and_each_reason_is_told() {
+        let refused =
+            hold(SandboxSetting::Auto, PermissionMode::WorkspaceWrite, false).unwrap_err().to_string();
+        assert!(refused.contains("bwrap: ") && refused.contains("landlock: "), "{refused}");
+        let refused =
+            hold(SandboxSetting::Landlock, PermissionMode::ReadOnly, false).unwrap_err().to_string();
+        assert!(!refused.contains("bwrap: ") && refused.contains("tools.sandbox = \"off\""), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn the_model_is_told_when_nothing_holds_its_commands() {
+        let sandbox = Sandbox::of_config(&Config::default());
+        let told = sandbox.told(PermissionMode::FullAccess).await;
+        assert_eq!(told, "Commands run without a sandbox.");
+        let told = sandbox.told(PermissionMode::WorkspaceWrite).await;
+        assert_eq!(told, "Commands don't run: no sandbox works on this machine.");
+    }
+}

@@ -120,7 +120,8 @@ impl Home {
             .env("XDG_RUNTIME_DIR", self.path("run"))
             .env("DSHD_DATA_DIR", self.data())
             // Under bubblewrap commands see pids of their own, which tests could not find; it has tests of its own.
-            .env(SANDBOX, "landlock")
+            // By hand, others can be chosen.
+            .env(SANDBOX, std::env::var_os("DSHD_IT_SANDBOX").unwrap_or_else(|| "landlock".into()))
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .current_dir(self.work())
             .stdin(Stdio::null())
