@@ -191,3 +191,42 @@ fn no_page_holds_the_marks_of_a_merge() {
         assert!(!read(page).lines().any(marked), "{page}");
     }
 }
+
+/// The seconds that a unit gives a key.
+fn unit_seconds(unit: &str, key: &str) -> u64 {
+    let text = read(unit);
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{unit}: no seconds in {key}"))
+}
+
+/// What else the end of a daemon may take beyond `[shutdown]`: see `daemon::ending`.
+const ENDING_REST_SECONDS: u64 = 20;
+
+/// A wedged runtime ends its process after this by itself, and says so: see `daemon::watchdog`.
+const WEDGED_SECONDS: u64 = 30;
+
+#[test]
+fn a_service_manager_waits_longer_than_an_end_may_take() {
+    let shutdown = dshd::config::Config::default().shutdown;
+    let longest = (2 * shutdown.drain_timeout + shutdown.cancel_grace).as_secs() + ENDING_REST_SECONDS;
+    for unit in ["systemd/dshd.service", "systemd/user/dshd.service"] {
+        assert!(unit_seconds(unit, "TimeoutStopSec") > longest, "{unit}: an end may take {longest} s");
+        assert!(unit_seconds(unit, "WatchdogSec") > WEDGED_SECONDS, "{unit}");
+    }
+}
+
+#[test]
+fn a_unit_reloads_by_a_signal_and_stops_its_main_process_first() {
+    for unit in ["systemd/dshd.service", "systemd/user/dshd.service"] {
+        let text = read(unit);
+        for line in
+            ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "KillMode=mixed", "OOMPolicy=continue"]
+        {
+            assert!(text.lines().any(|other| other == line), "{unit}: no {line}");
+        }
+    }
+    for (unit, name) in [("dshd.socket", "unix"), ("user/dshd.socket", "unix"), ("dshd-tcp.socket", "tcp")] {
+        let text = read(Path::new("systemd").join(unit));
+        assert!(text.contains(&format!("\nFileDescriptorName={name}\n")), "{unit}: not named {name}");
+    }
+}
