@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["main"],
     &["cli"],
     &["client", "daemon"],
+    &["exporter"],
     &["listener", "connection"],
     &["dispatch"],
     &["handler"],
@@ -31,7 +32,7 @@ const LAYERS: &[&[&str]] = &[
     &["config", "telemetry"],
     &["image"],
     &["event"],
-    &["clock", "expectation", "metrics", "shutdown", "signal"],
+    &["clock", "expectation", "metrics", "pulse", "shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.

@@ -54,6 +54,7 @@ struct Running {
     task: JoinHandle<Outcome>,
     cancel: CancellationToken,
     cause: AbortCause,
+    began: Instant,
     /// When a cancelled turn that does not end is stopped by force.
     deadline: Option<Instant>,
 }
@@ -251,8 +252,8 @@ impl Actor {
         let cancel = CancellationToken::new();
         let Some(turn) = open.turn(&self.shared, &self.id, &self.feed, facts, cancel.clone()) else { return };
         let task = self.shared.scope.spawn(turn.run());
-        self.running =
-            Some(Running { facts: receiver, task, cancel, cause: AbortCause::User, deadline: None });
+        let (cause, began) = (AbortCause::User, Instant::now());
+        self.running = Some(Running { facts: receiver, task, cancel, cause, began, deadline: None });
     }
 }
 
