@@ -185,7 +185,14 @@ fn every_tool_is_in_the_page_of_tools() {
 fn no_page_holds_the_marks_of_a_merge() {
     for page in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "config/dshd.toml"]
         .into_iter()
-        .chain(["docs/protocol.md", "docs/tools.md", "docs/models.md", "docs/scripted.md"])
+        .chain([
+            "docs/protocol.md",
+            "docs/tools.md",
+            "docs/models.md",
+            "docs/scripted.md",
+            "docs/operations.md",
+            "docs/security.md",
+        ])
     {
         let marked =
             |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") || line == "=======";
@@ -229,5 +236,32 @@ fn a_unit_reloads_by_a_signal_and_stops_its_main_process_first() {
     for (unit, name) in [("dshd.socket", "unix"), ("user/dshd.socket", "unix"), ("dshd-tcp.socket", "tcp")] {
         let text = read(Path::new("systemd").join(unit));
         assert!(text.contains(&format!("\nFileDescriptorName={name}\n")), "{unit}: not named {name}");
+    }
+}
+
+#[test]
+fn the_package_holds_what_there_is() {
+    let manifest: toml_edit::DocumentMut = read("Cargo.toml").parse().unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    let assets = deb["assets"].as_array().unwrap();
+    assert!(assets.len() > 10);
+    for asset in assets {
+        let from = asset.as_array().unwrap().get(0).unwrap().as_str().unwrap();
+        assert!(from.starts_with("target/") || root().join(from).exists(), "{from}");
+    }
+    for script in ["postinst", "prerm", "postrm"] {
+        let text = read(Path::new(deb["maintainer-scripts"].as_str().unwrap()).join(script));
+        assert!(text.starts_with("#!/bin/sh\nset -e\n"), "{script}");
+    }
+}
+
+#[test]
+fn every_proof_that_the_page_of_security_names_is_there() {
+    let page = read("docs/security.md");
+    let proofs: Vec<&str> =
+        page.split('`').filter(|word| word.starts_with("src/") || word.starts_with("tests/")).collect();
+    assert!(proofs.len() > 8, "{proofs:?}");
+    for proof in proofs {
+        assert!(root().join(proof).exists(), "{proof}");
     }
 }

@@ -63,6 +63,10 @@ async fn metrics_count_what_was_done_and_status_says_the_same() {
     ] {
         assert!(text.lines().any(|other| other == line), "no {line} in\n{text}");
     }
+    let page = include_str!("../../docs/operations.md");
+    for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(page.contains(&format!("`{family}")), "docs/operations.md says nothing of {family}");
+    }
     let syncs = text.lines().find_map(|line| line.strip_prefix("dshd_fsync_seconds_count "));
     assert!(syncs.unwrap().parse::<u64>().unwrap() > 0, "{text}");
     let totals = peer.call("server/status", json!({})).await["totals"].take();

@@ -7,8 +7,8 @@ use std::os::unix::net::UnixListener;
 use serde_json::Value;
 
 use crate::model_server::chat;
-use crate::stage::Stage;
-use crate::support::{Daemon, Home, Ran, finish};
+use crate::stage::{Stage, leave};
+use crate::support::{Daemon, Home, Ran, finish, within};
 
 /// The only check of this name.
 #[track_caller]
@@ -80,7 +80,7 @@ async fn what_is_loose_is_told_and_mended_when_asked() {
     drop(UnixListener::bind(home.socket()).unwrap());
     let report = doctor(&home, &["--offline"]).await;
     expect(&report, "data", "warn", "mode 0755");
-    expect(&report, "credentials", "warn", "mode 0644");
+    expect(&report, "credentials", "fail", "mode 0644");
     expect(&report, "socket", "warn", "is stale");
     assert!(home.socket().exists());
 
@@ -103,6 +103,68 @@ async fn a_socket_that_is_served_is_left_alone_and_a_wrong_key_is_one_line() {
     home.configure("[limits]\nmailbox = 0\n");
     let report = doctor(home, &["--offline"]).await;
     expect(&report, "config", "fail", "`limits.mailbox`: at least 1, got 0");
+}
+
+/// The service manager of this test is a socket that notes what the daemon tells it.
+#[tokio::test]
+async fn the_service_manager_hears_of_readiness_life_reload_and_the_end() {
+    let home = Home::new();
+    let manager = tokio::net::UnixDatagram::bind(home.path("notify")).unwrap();
+    let mut command = home.dshd(["serve"]);
+    command.env("NOTIFY_SOCKET", home.path("notify")).env("WATCHDOG_USEC", "60000000");
+    let daemon = Daemon::spawn(&home, command);
+    let heard = async |expected: &str| {
+        let mut said = [0; 512];
+        loop {
+            let length = within(expected, manager.recv(&mut said)).await.unwrap();
+            let text = String::from_utf8_lossy(&said[..length]);
+            if text.lines().any(|line| line == expected) {
+                return;
+            }
+            assert!(text.contains("WATCHDOG=1"), "{text} before {expected}");
+        }
+    };
+    heard("READY=1").await;
+    // Twice: the second follows answers to what the first look has asked.
+    heard("WATCHDOG=1").await;
+    heard("WATCHDOG=1").await;
+    let reloaded = home.path("home/.config/dshd/dshd.toml");
+    fs::write(reloaded, "[log]\nlevel = \"info\"\n").unwrap();
+    daemon.signal(rustix::process::Signal::HUP);
+    daemon.wait_for_line("the configuration was read again");
+    daemon.signal(rustix::process::Signal::TERM);
+    heard("STOPPING=1").await;
+}
+
+/// The key of this stage is in a file outside of the data, and must stay there.
+#[tokio::test]
+async fn a_key_is_in_no_log_no_event_and_no_environment_of_a_tool() {
+    let mut stage = Stage::with("", "[log]\nlevel = \"trace\"").await;
+    stage.runs("env; tr '\\0' '\\n' < /proc/$PPID/environ");
+    stage.says(&["done"]);
+    let mut peer = stage.peer().await;
+    assert_eq!(peer.prompt("s", "hello").await["status"], "ok");
+    let told = format!("{:?}", peer.take_aside());
+    leave(peer).await;
+    assert!(told.contains("PATH="), "the tool has run: {told}");
+    let asked = stage.model.requests();
+    assert!(asked[0].header("authorization").unwrap().ends_with("sk-test"));
+    let said = stage.daemon().stderr();
+    stage.stop().await;
+    let mut texts = vec![told, said];
+    let mut open = vec![stage.home.data()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else {
+                texts.push(String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned());
+            }
+        }
+    }
+    assert!(texts.iter().any(|text| text.contains("turn/end")), "the logs were looked at");
+    assert!(texts.iter().all(|text| !text.contains("sk-test")));
 }
 
 /// A stand-in for systemd's commands, which notes how it was called.

@@ -54,8 +54,11 @@ pub(super) fn credentials(loaded: &Loaded, fix: bool) -> Vec<Check> {
         match api_key(name, provider, &loaded.environment, (&stored, place)) {
             Ok(Some(source)) => {
                 keyed.push(name.as_str());
-                if let KeyPlace::File(path) = &source.place {
-                    checks.push(private(NAME, path, 0o600, fix));
+                let guarded = loaded.environment.absolute("CREDENTIALS_DIRECTORY");
+                if let KeyPlace::File(path) = &source.place
+                    && !guarded.is_some_and(|directory| path.starts_with(directory))
+                {
+                    checks.push(unused_when_loose(private(NAME, path, 0o600, fix)));
                 }
             }
             Ok(None) => {}
@@ -64,7 +67,7 @@ pub(super) fn credentials(loaded: &Loaded, fix: bool) -> Vec<Check> {
             }
         }
     }
-    checks.extend(login.map(|path| private(NAME, path, 0o600, fix)));
+    checks.extend(login.map(|path| unused_when_loose(private(NAME, path, 0o600, fix))));
     checks.retain(|check| check.status != Grade::Ok || check.text.contains("is 0600 now"));
     if checks.is_empty() {
         let text =
@@ -73,6 +76,16 @@ pub(super) fn credentials(loaded: &Loaded, fix: bool) -> Vec<Check> {
     }
     checks.push(tokens(&loaded.paths.tokens, fix));
     checks
+}
+
+/// Keys in a file that others can read are refused.
+fn unused_when_loose(check: Check) -> Check {
+    match check.status {
+        Grade::Warn => {
+            Check { status: Grade::Fail, text: format!("{}: its keys are not used", check.text), ..check }
+        }
+        Grade::Ok | Grade::Fail => check,
+    }
 }
 
 fn tokens(path: &Path, fix: bool) -> Check {
