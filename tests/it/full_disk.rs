@@ -90,6 +90,60 @@ async fn without_room_no_turn_begins_a_running_one_is_closed_and_it_goes_on_by_i
     stage.stop().await;
 }
 
+/// A sync that fails whenever a file is there, put before the system's own. None, and a word, where nothing can be compiled.
+fn failing_syncs(home: &Home) -> Option<PathBuf> {
+    let (source, library) = (home.path("sync.c"), home.path("sync.so"));
+    let text = format!(
+        "#include <errno.h>\n#include <unistd.h>\n#include <sys/syscall.h>\n\
+         int fdatasync(int fd) {{ if (access(\"{}\", F_OK) == 0) {{ errno = EIO; return -1; }} \
+         return syscall(SYS_fdatasync, fd); }}\n",
+        home.path("broken").display()
+    );
+    std::fs::write(&source, text).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
+    if built.is_ok_and(|output| output.status.success()) {
+        return Some(library);
+    }
+    eprintln!("left out: there is no C compiler");
+    None
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_written_or_acknowledged_and_what_is_there_can_be_read() {
+    let mut stage = Stage::new().await;
+    stage.stop().await;
+    let Some(library) = failing_syncs(&stage.home) else { return };
+    let mut command = stage.home.dshd(["serve"]);
+    command.env("LD_PRELOAD", library).env("DSHD_METRICS__LISTEN", "127.0.0.1:0");
+    stage.begin_by(command);
+    let mut peer = stage.peer().await;
+    stage.says(&["fine"]);
+    assert_eq!(peer.prompt("s", "x").await["status"], "ok");
+    peer.take_aside();
+    let before = peer.call("session/read", json!({ "sessionId": "s" })).await["events"].take();
+
+    std::fs::write(stage.home.path("broken"), "").unwrap();
+    stage.says(&["never acknowledged"]);
+    let id = peer.send_prompt("s", "y").await;
+    let reply = peer.reply(id).await;
+    assert_eq!(reply["error"]["data"]["kind"], "storage_failed", "{reply}");
+    // That the disk is well again does not bring back what it has dropped.
+    std::fs::remove_file(stage.home.path("broken")).unwrap();
+    for session in ["s", "new"] {
+        check(&mut peer, "session/prompt", prompt(session, "z", &json!({})), -32012, "storage_failed").await;
+    }
+    let events = peer.call("session/read", json!({ "sessionId": "s" })).await["events"].take();
+    assert!(events.as_array().unwrap().starts_with(before.as_array().unwrap()), "{events}");
+    let status = peer.call("server/status", json!({})).await;
+    assert!(status["storageFailure"].as_str().unwrap().contains("sync"), "{status}");
+    peer.take_aside();
+    leave(peer).await;
+    assert_eq!(stage.home.run(["status"]).await.code, 1);
+    let report = stage.home.run(["doctor", "--offline", "--json"]).await.expect_code(1).json();
+    assert!(report.to_string().contains("storage failed, it only reads"), "{report}");
+    assert_eq!(stage.stop_with_code().await, 74);
+}
+
 #[tokio::test]
 async fn on_a_file_system_that_can_only_be_read_the_daemon_says_so() {
     let home = Home::new();

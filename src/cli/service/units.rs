@@ -96,6 +96,7 @@ pub(super) fn installed(
             SHIPPED_SOCKET,
         )
     };
+    listen.iter().try_for_each(check)?;
     let unix = only(listen.iter().filter_map(|one| one.unix.as_ref()), "unix:")?;
     let tcp = only(listen.iter().filter_map(|one| one.tcp.as_ref()), "tcp:")?;
     let socket = match unix {
@@ -124,6 +125,22 @@ pub(super) fn installed(
         units.push(Unit { path: SYSUSERS.into(), text });
     }
     Ok((units, start))
+}
+
+/// Whether a socket unit can say it: an absolute path without what systemd expands, or an IP address and a port.
+fn check(listen: &Listen) -> Result<(), Failure> {
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+@:[]".contains(c));
+    let shown = listen.to_string();
+    let fits = match (&listen.unix, &listen.tcp) {
+        (Some(path), _) => path.is_absolute() && path.to_str().is_some_and(is_plain),
+        (None, Some(address)) => address.parse::<std::net::SocketAddr>().is_ok(),
+        (None, None) => false,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("a socket unit can't listen on {shown:?}"))
+        .with_help("--listen unix:/absolute/path, or --listen tcp:127.0.0.1:7433 (an IP address, no name)"))
 }
 
 fn only<T>(mut all: impl Iterator<Item = T>, kind: &str) -> Result<Option<T>, Failure> {
@@ -159,6 +176,20 @@ mod tests {
             assert!(text(&units, "dshd.socket").contains("\nListenStream=/run/x.sock\n"));
             assert!(text(&units, "dshd-tcp.socket").contains("\nListenStream=127.0.0.1:9\n"));
             assert_eq!(units.iter().any(|unit| unit.path.ends_with("dshd.conf")), !is_users);
+        }
+    }
+
+    #[test]
+    fn an_address_that_a_unit_can_not_say_is_refused() {
+        for listen in [
+            Listen::unix("relative.sock"),
+            Listen::unix("/run/%h.sock"),
+            Listen::unix("/run/x\nExecStart=/bin/sh"),
+            Listen::tcp("localhost:7433"),
+            Listen::tcp("127.0.0.1:7433\nExecStart=/bin/sh"),
+        ] {
+            let error = installed(&manager(false), Path::new("/d"), &[listen]).unwrap_err();
+            assert!(error.message.starts_with("a socket unit can't listen on"), "{}", error.message);
         }
     }
 
