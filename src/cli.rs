@@ -10,6 +10,7 @@ mod completions;
 mod config;
 mod connect;
 mod discover;
+mod doctor;
 mod escape;
 pub mod exit;
 mod failure;
@@ -30,6 +31,7 @@ mod question;
 mod reach;
 mod refusal;
 mod serve;
+mod service;
 mod sessions;
 mod status;
 mod stdio;
@@ -160,6 +162,10 @@ pub enum Command {
     Top(top::TopArgs),
     /// Stop the daemon; running turns may finish
     Stop(stop::StopArgs),
+    /// Look at everything that a daemon stands on, and say how to mend it
+    Doctor(doctor::DoctorArgs),
+    /// Install the daemon as a service of systemd
+    Service(service::ServiceArgs),
     /// List configured models
     Models(models::ModelsArgs),
     /// List MCP servers, and trust those of workspaces
@@ -194,6 +200,8 @@ impl Command {
             | Self::Status(_)
             | Self::Top(_)
             | Self::Stop(_)
+            | Self::Doctor(_)
+            | Self::Service(_)
             | Self::Models(_)
             | Self::Mcp(_)
             | Self::Config(_)
@@ -263,6 +271,8 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Status(args) => status::run(args, globals).await,
         Command::Top(args) => top::run(args, globals).await,
         Command::Stop(args) => stop::run(args, globals).await,
+        Command::Doctor(args) => doctor::run(args, globals).await,
+        Command::Service(args) => service::run(args, globals).await,
         Command::Models(args) => models::run(args, globals).await,
         Command::Mcp(args) => mcp::run(args, globals).await,
         Command::Config(args) => config::run(&args, globals),
@@ -294,6 +304,8 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         | Command::Status(_)
         | Command::Top(_)
         | Command::Stop(_)
+        | Command::Doctor(_)
+        | Command::Service(_)
         | Command::Models(_)
         | Command::Mcp(_)
         | Command::Config(_)

@@ -87,6 +87,10 @@ table! {
         limits: Limits = Limits::default(),
         /// Stopping.
         shutdown: Shutdown = Shutdown::default(),
+        /// What sessions are stored with.
+        store: Store = Store::default(),
+        /// The HTTP listener for health and metrics.
+        metrics: Metrics = Metrics::default(),
         /// Tools.
         tools: Tools = Tools::default(),
         /// MCP servers.
@@ -297,6 +301,19 @@ table! {
         /// Then cancelled turns may take so long until their processes are killed.
         #[serde(with = "duration")]
         cancel_grace: Duration = Duration::from_secs(2),
+    }
+
+    /// What sessions are stored with.
+    Store {
+        /// Below so much free space of the data directory's file system no turn begins, and a running one ends at its next
+        /// step; what is left is for the logs' ends. 0: turns run until the disk is full.
+        reserve_bytes: ByteSize = ByteSize(64 * MIB),
+    }
+
+    /// The HTTP listener for health and metrics.
+    Metrics {
+        /// A loopback `HOST:PORT`, or `unix:/path`; none: there is no such listener.
+        listen: Option<String> = None,
     }
 
     /// Tools.

@@ -25,6 +25,7 @@ use crate::auth::peer::{PeerInfo, PeerKind};
 use crate::auth::token::Tokens;
 use crate::config::{Config, Loaded, Profile};
 use crate::connection;
+use crate::exporter::Exporter;
 use crate::handler::caller::Defaults;
 use crate::listener::{Accepted, ListenError, Listener, Stdio};
 use crate::process::lock::{LockError, LockFile};
@@ -100,14 +101,18 @@ pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonEr
     core::prepare(&loaded)?;
     let _lock = lock(&loaded)?;
     let listeners = bind(&loaded.config)?;
+    let exporter = export(&loaded.config)?;
     let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
     check_tokens(&tokens, &listeners)?;
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
 
     let mut core = Core::start(loaded, Defaults::sockets(), tokens, addresses)?;
     core.index_in_background();
-    let watchdog = Watchdog::start(core.tasks.clone());
+    let watchdog = Watchdog::start(core.tasks.clone(), core.signs());
     let listening = Scope::new();
+    if let Some(exporter) = exporter {
+        listening.spawn(exporter.run(core.shared.clone(), listening.clone()));
+    }
     let announcement = Announcement::of(&listeners);
     for listener in listeners {
         listen(&core, &listening, listener);
@@ -145,7 +150,7 @@ pub async fn stdio(loaded: Loaded) -> Result<(), DaemonError> {
     };
     let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
     let mut core = Core::start(loaded, defaults, tokens, vec!["stdio".to_owned()])?;
-    let watchdog = Watchdog::start(core.tasks.clone());
+    let watchdog = Watchdog::start(core.tasks.clone(), core.signs());
 
     let input_ended = CancellationToken::new();
     let mut service = core.service.clone();
@@ -207,6 +212,17 @@ fn bind(config: &Config) -> Result<Vec<Listener>, DaemonError> {
             }
         },
     )
+}
+
+/// Binds the address for health and metrics, if there is one.
+fn export(config: &Config) -> Result<Option<Exporter>, DaemonError> {
+    let refused =
+        |reason: String| DaemonError::Config { message: format!("`metrics.listen`: {reason}"), help: None };
+    let Some(address) = config.metrics.address().map_err(refused)? else { return Ok(None) };
+    Exporter::bind(&address).map(Some).map_err(|error| DaemonError::Bind {
+        message: chain(&format!("cannot serve metrics at {address}"), &error),
+        help: Some("choose another metrics.listen, or none".to_owned()),
+    })
 }
 
 /// A token file that can't be read is found at start, and one without tokens is worth a word.

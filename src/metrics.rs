@@ -1,6 +1,6 @@
 //! What this process has done, counted since its start: totals that only grow, so that whoever reads them twice has a rate.
 //!
-//! Counting is one relaxed addition a batch. Read by `server/status` alone.
+//! Counting is one relaxed addition a batch. Read by `server/status` and the exporter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,20 +32,27 @@ impl Total {
 #[derive(Debug)]
 pub struct Durations {
     buckets: [AtomicU64; BUCKETS],
+    micros: AtomicU64,
 }
 
 impl Durations {
     const fn new() -> Self {
-        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS] }
+        Self { buckets: [const { AtomicU64::new(0) }; BUCKETS], micros: AtomicU64::new(0) }
     }
 
     /// Counts one.
     pub fn add(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
         let bits = (u64::BITS - micros.leading_zeros()) as usize;
         if let Some(bucket) = self.buckets.get(bits.min(BUCKETS - 1)) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How long all took together.
+    pub fn sum(&self) -> Duration {
+        Duration::from_micros(self.micros.load(Ordering::Relaxed))
     }
 
     /// Counts by bucket: the n-th took less than 2^n microseconds, and at least half of that.
@@ -58,11 +65,57 @@ impl Durations {
     }
 }
 
+/// Turns by how they ended.
+#[derive(Debug)]
+pub struct Turns {
+    /// The model had said all.
+    pub completed: Total,
+    /// The model's output limit was reached.
+    pub max_tokens: Total,
+    /// It failed.
+    pub failed: Total,
+    /// Somebody ended it.
+    pub aborted: Total,
+    /// The provider's filter stopped it.
+    pub blocked: Total,
+}
+
+/// Approvals by how they were decided.
+#[derive(Debug)]
+pub struct Approvals {
+    /// A client allowed the call.
+    pub allowed: Total,
+    /// A client rejected it.
+    pub rejected: Total,
+    /// Nobody answered in time.
+    pub timed_out: Total,
+    /// Nobody was there who could answer.
+    pub unavailable: Total,
+}
+
 /// All counts of the process.
 #[derive(Debug)]
 pub struct Metrics {
     /// Turns that have ended.
     pub turns: Total,
+    /// How they ended.
+    pub turns_by_end: Turns,
+    /// How long they took.
+    pub turn_times: Durations,
+    /// From a call of a model to the first of its answer.
+    pub first_tokens: Durations,
+    /// Tokens that models have read, cached ones included.
+    pub tokens_in: Total,
+    /// Tokens that models have written.
+    pub tokens_out: Total,
+    /// Calls of models that were made again.
+    pub retries: Total,
+    /// Approvals.
+    pub approvals: Approvals,
+    /// Starts of MCP servers that follow a death.
+    pub mcp_restarts: Total,
+    /// Lines of the daemon's log that found no room.
+    pub log_lines_dropped: Total,
     /// Events that were appended to logs.
     pub events: Total,
     /// Tokens that models have read and written.
@@ -90,6 +143,26 @@ pub struct Metrics {
 /// The counts of this process.
 pub static METRICS: Metrics = Metrics {
     turns: Total::new(),
+    turns_by_end: Turns {
+        completed: Total::new(),
+        max_tokens: Total::new(),
+        failed: Total::new(),
+        aborted: Total::new(),
+        blocked: Total::new(),
+    },
+    turn_times: Durations::new(),
+    first_tokens: Durations::new(),
+    tokens_in: Total::new(),
+    tokens_out: Total::new(),
+    retries: Total::new(),
+    approvals: Approvals {
+        allowed: Total::new(),
+        rejected: Total::new(),
+        timed_out: Total::new(),
+        unavailable: Total::new(),
+    },
+    mcp_restarts: Total::new(),
+    log_lines_dropped: Total::new(),
     events: Total::new(),
     tokens: Total::new(),
     deltas: Total::new(),
@@ -114,6 +187,7 @@ mod tests {
             durations.add(Duration::from_micros(micros));
         }
         assert_eq!(durations.get(), [1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(durations.sum(), Duration::from_micros(1006));
         durations.add(Duration::from_hours(24));
         assert_eq!(durations.get().len(), BUCKETS);
     }

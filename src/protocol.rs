@@ -23,8 +23,8 @@ pub use self::initialize::{
 pub use self::method::Method;
 pub use self::scalar::{Amount, Empty, LastSeq, Mode, PositiveInt, Since};
 pub use self::server::{
-    ConnectionState, Counts, DrainParams, McpServerState, McpState, ModelInfo, ModelsResult, Phase, Prices,
-    RouteModels, SessionState, StatusResult, Totals, Usage,
+    Approvals, ConnectionState, Counts, DrainParams, McpServerState, McpState, ModelInfo, ModelsResult,
+    Phase, Prices, RouteModels, SessionState, StatusResult, Totals, TurnsByEnd, Usage,
 };
 pub use self::session::{
     AnswerOutcome, AnswerParams, ApprovalRule, BlobParams, BlobResult, CancelParams, CancelResult,

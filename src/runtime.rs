@@ -98,6 +98,11 @@ impl Runtime {
         self.shared.store.failure()
     }
 
+    /// Why no turn begins for want of room on the disk, if so.
+    pub fn no_room(&self) -> Option<String> {
+        self.shared.check_room().err().map(|error| error.to_string())
+    }
+
     /// The configured models, for `models/list`.
     pub fn routes(&self) -> Vec<Route> {
         self.shared.providers().routes()

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
+use crate::config::ByteSize;
 use crate::event::{Block, Epoch, Message, MessageId, PermissionMode, Seq, SessionId, TurnEndReason};
 use crate::store::BlobId;
 
@@ -231,6 +232,17 @@ pub enum SessionError {
     /// The disk failed.
     #[error("storage failed: {0}")]
     StorageFailed(String),
+    /// The file system of the data directory is nearly full.
+    #[error(
+        "no turn begins: {free} free in the data directory's file system, and store.reserve_bytes keeps {reserve}; \
+         make room, and it goes on by itself"
+    )]
+    NoRoom {
+        /// What is free.
+        free: ByteSize,
+        /// What is kept.
+        reserve: ByteSize,
+    },
     /// The route does not exist or lacks its key.
     #[error("{0}")]
     ProviderUnavailable(String),

@@ -274,6 +274,11 @@ pub trait SessionStore: Send + Sync + 'static {
     /// The first storage failure, if there was one: from then on the store only reads.
     fn failure(&self) -> Option<String>;
 
+    /// Bytes that can still be stored; `None` when nobody can tell.
+    fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// Resolves when everything appended so far, in every log, is on stable storage.
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>>;
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -30,6 +30,9 @@ const QUIET_CRATES: &str = "h2=info,hyper=info,hyper_util=info,reqwest=info,rust
 
 /// Crates that tell as information what is of no use to a user, and may show what servers say.
 const CHATTY_CRATES: &str = "rmcp=warn";
+
+/// Counts the lines that the daily files had no room for.
+static FILE_LINES_DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 
 /// Changes the filter of the running process.
 static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
@@ -82,6 +85,8 @@ pub fn for_daemon(loaded: &Loaded, verbose: u8) -> Result<Telemetry, TelemetryEr
     incident::install_panic_hook();
     let log = &loaded.config.log;
     let (files, guard) = daily_files(&loaded.paths.logs, log.files_kept, log.file_bytes.0)?;
+    // There is one log a process.
+    let _ = FILE_LINES_DROPPED.set(files.error_counter());
     let file_lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(files);
     let stderr_lines = lines(log.format, Stderr::is_terminal());
     install(filter(&log.level, verbose)?, stderr_lines.and_then(file_lines));
@@ -100,6 +105,11 @@ pub fn apply(config: &Config) -> Result<(), TelemetryError> {
         return Err(TelemetryError::Filter { filter: config.log.level.clone(), reason: error.to_string() });
     }
     Ok(())
+}
+
+/// Lines that the daily files had no room for since the start.
+pub fn file_lines_dropped() -> u64 {
+    FILE_LINES_DROPPED.get().map_or(0, |counter| counter.dropped_lines() as u64)
 }
 
 /// `-v` says debug, `-vv` trace; else a level, which concerns dshd and the rest up to info, or a whole filter.

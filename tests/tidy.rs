@@ -15,6 +15,7 @@ const LAYERS: &[&[&str]] = &[
     &["main"],
     &["cli"],
     &["client", "daemon"],
+    &["exporter"],
     &["listener", "connection"],
     &["dispatch"],
     &["handler"],
@@ -32,7 +33,7 @@ const LAYERS: &[&[&str]] = &[
     &["config", "telemetry"],
     &["image"],
     &["event"],
-    &["clock", "expectation", "metrics", "shutdown", "signal"],
+    &["clock", "expectation", "metrics", "pulse", "shutdown", "signal"],
 ];
 
 /// Lines of a file before its tests.
@@ -185,10 +186,83 @@ fn every_tool_is_in_the_page_of_tools() {
 fn no_page_holds_the_marks_of_a_merge() {
     for page in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "config/dshd.toml"]
         .into_iter()
-        .chain(["docs/protocol.md", "docs/tools.md", "docs/models.md", "docs/scripted.md"])
+        .chain([
+            "docs/protocol.md",
+            "docs/tools.md",
+            "docs/models.md",
+            "docs/scripted.md",
+            "docs/operations.md",
+            "docs/security.md",
+        ])
     {
         let marked =
             |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ") || line == "=======";
         assert!(!read(page).lines().any(marked), "{page}");
+    }
+}
+
+/// The seconds that a unit gives a key.
+fn unit_seconds(unit: &str, key: &str) -> u64 {
+    let text = read(unit);
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{unit}: no seconds in {key}"))
+}
+
+/// What else the end of a daemon may take beyond `[shutdown]`: see `daemon::ending`.
+const ENDING_REST_SECONDS: u64 = 20;
+
+/// A wedged runtime ends its process after this by itself, and says so: see `daemon::watchdog`.
+const WEDGED_SECONDS: u64 = 30;
+
+#[test]
+fn a_service_manager_waits_longer_than_an_end_may_take() {
+    let shutdown = dshd::config::Config::default().shutdown;
+    let longest = (2 * shutdown.drain_timeout + shutdown.cancel_grace).as_secs() + ENDING_REST_SECONDS;
+    for unit in ["systemd/dshd.service", "systemd/user/dshd.service"] {
+        assert!(unit_seconds(unit, "TimeoutStopSec") > longest, "{unit}: an end may take {longest} s");
+        assert!(unit_seconds(unit, "WatchdogSec") > WEDGED_SECONDS, "{unit}");
+    }
+}
+
+#[test]
+fn a_unit_reloads_by_a_signal_and_stops_its_main_process_first() {
+    for unit in ["systemd/dshd.service", "systemd/user/dshd.service"] {
+        let text = read(unit);
+        for line in
+            ["Type=notify", "ExecReload=/bin/kill -HUP $MAINPID", "KillMode=mixed", "OOMPolicy=continue"]
+        {
+            assert!(text.lines().any(|other| other == line), "{unit}: no {line}");
+        }
+    }
+    for (unit, name) in [("dshd.socket", "unix"), ("user/dshd.socket", "unix"), ("dshd-tcp.socket", "tcp")] {
+        let text = read(Path::new("systemd").join(unit));
+        assert!(text.contains(&format!("\nFileDescriptorName={name}\n")), "{unit}: not named {name}");
+    }
+}
+
+#[test]
+fn the_package_holds_what_there_is() {
+    let manifest: toml_edit::DocumentMut = read("Cargo.toml").parse().unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    let assets = deb["assets"].as_array().unwrap();
+    assert!(assets.len() > 10);
+    for asset in assets {
+        let from = asset.as_array().unwrap().get(0).unwrap().as_str().unwrap();
+        assert!(from.starts_with("target/") || root().join(from).exists(), "{from}");
+    }
+    for script in ["postinst", "prerm", "postrm"] {
+        let text = read(Path::new(deb["maintainer-scripts"].as_str().unwrap()).join(script));
+        assert!(text.starts_with("#!/bin/sh\nset -e\n"), "{script}");
+    }
+}
+
+#[test]
+fn every_proof_that_the_page_of_security_names_is_there() {
+    let page = read("docs/security.md");
+    let proofs: Vec<&str> =
+        page.split('`').filter(|word| word.starts_with("src/") || word.starts_with("tests/")).collect();
+    assert!(proofs.len() > 8, "{proofs:?}");
+    for proof in proofs {
+        assert!(root().join(proof).exists(), "{proof}");
     }
 }

@@ -1,6 +1,6 @@
 //! `dshd models`: lists configured models.
 
-mod check;
+pub(super) mod check;
 
 use clap::Args;
 use serde::Serialize;

@@ -47,6 +47,7 @@ pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Resu
         })
         .and_then(|()| default_provider(config))
         .and_then(|()| config.mcp.servers.iter().try_for_each(|(name, one)| mcp::server(name, one)))
+        .and_then(|()| metrics_address(config))
         .and_then(|()| limits(&config.limits))
         .and_then(|()| counts(config))
         .and_then(|()| sizes(config))
@@ -74,6 +75,34 @@ fn address(listen: &Listen, allow_unsandboxed_remote: bool) -> Checked {
             refuse("listen", "each address has exactly one of `unix` and `tcp`")
         }
     }
+}
+
+/// Whoever can reach it reads it: so it stays on this machine.
+fn metrics_address(config: &Config) -> Checked {
+    const KEY: &str = "metrics.listen";
+    let refused = |reason: String| Refusal { key: KEY.to_owned(), reason };
+    match config.metrics.address().map_err(refused)? {
+        Some(Listen { unix: Some(path), .. }) if !path.is_absolute() => refuse(
+            KEY,
+            format!("expected an absolute path, as unix:/run/dshd/metrics.sock, got {}", path.display()),
+        ),
+        Some(Listen { unix: Some(path), .. }) => {
+            socket_path(&path).map_err(|refusal| Refusal { key: KEY.to_owned(), ..refusal })
+        }
+        Some(Listen { tcp: Some(address), .. }) if !is_loopback(&address) => {
+            let reason = format!(
+                "{address} is not a loopback address, and this listener knows no tokens; use 127.0.0.1:9464 or \
+                 unix:/path, and let the scraper run here or come by ssh"
+            );
+            refuse(KEY, reason)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn is_loopback(address: &str) -> bool {
+    Listen::split_tcp(address)
+        .is_ok_and(|(host, _)| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback()))
 }
 
 fn socket_path(path: &Path) -> Checked {
@@ -352,6 +381,23 @@ mod tests {
                 move |config| config.tools.web_fetch_allow.push(wrong.to_owned()),
                 "`tools.web_fetch_allow`: expected IP:PORT",
             );
+        }
+    }
+
+    #[test]
+    fn metrics_are_told_on_this_machine_alone() {
+        for (address, expected) in [
+            ("0.0.0.0:9464", "`metrics.listen`: 0.0.0.0:9464 is not a loopback address"),
+            ("example.org:9464", "is not a loopback address"),
+            ("9464", "`metrics.listen`: expected unix:/path or tcp:host:port"),
+            ("unix:relative.sock", "`metrics.listen`: expected an absolute path"),
+        ] {
+            refused(move |config| config.metrics.listen = Some(address.to_owned()), expected);
+        }
+        for address in ["127.0.0.1:0", "[::1]:9464", "localhost:9464", "unix:/run/dshd/metrics.sock"] {
+            let mut config = Config::default();
+            config.metrics.listen = Some(address.to_owned());
+            assert!(check(&config, &BTreeMap::new()).is_ok(), "{address}");
         }
     }
 

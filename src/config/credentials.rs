@@ -181,10 +181,11 @@ pub fn loose_secret(path: &Path) -> Option<String> {
     })
 }
 
-/// Looks for a provider's key: its variable, its file, then what `dshd login` stored.
+/// Looks for a provider's key: its variable, its file, the service manager's credential of its name, then what
+/// `dshd login` stored.
 ///
 /// # Errors
-/// When `api_key_file` can't be read.
+/// When a file that is there can't be read.
 pub fn api_key(
     name: &str,
     provider: &ProviderConfig,
@@ -203,6 +204,16 @@ pub fn api_key(
         })?;
         if let Some(key) = Secret::new(&text) {
             return Ok(Some(KeySource { key, place: KeyPlace::File(path.clone()) }));
+        }
+    }
+    if let Some(path) = environment.credential(name) {
+        let text = fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| CredentialsError::Io {
+            doing: "read the key in",
+            path: path.clone(),
+            error,
+        })?;
+        if let Some(key) = Secret::new(&text) {
+            return Ok(Some(KeySource { key, place: KeyPlace::File(path) }));
         }
     }
     let (credentials, path) = login;
@@ -269,6 +280,25 @@ mod tests {
         provider.api_key_file = Some(file);
         assert_eq!(find(&provider, &[("KEY", "")]).as_deref(), Some("from-file"));
         assert_eq!(find(&provider, &[("KEY", "from-variable")]).as_deref(), Some("from-variable"));
+    }
+
+    #[test]
+    fn a_credential_of_the_service_manager_is_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("x"), "from-systemd\n").unwrap();
+        let place = dir.path().to_str().unwrap();
+        let environment = Environment::of([("CREDENTIALS_DIRECTORY", place)]);
+        let mut credentials = Credentials::default();
+        credentials.set("x", Secret::new("from-login").unwrap());
+        credentials.set("../x", Secret::new("from-login").unwrap());
+        let provider = ProviderConfig::default();
+        let find = |name: &str| {
+            let found = api_key(name, &provider, &environment, (&credentials, Path::new("/c"))).unwrap();
+            found.unwrap().key.expose().to_owned()
+        };
+        assert_eq!(find("x"), "from-systemd");
+        // A name is no path.
+        assert_eq!(find("../x"), "from-login");
     }
 
     #[test]

@@ -55,6 +55,16 @@ impl Environment {
         self.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// The file of a service manager's credential (`LoadCredential=`), if there is one of this name.
+    pub fn credential(&self, name: &str) -> Option<PathBuf> {
+        if name.is_empty() || name.contains('/') {
+            return None;
+        }
+        self.absolute("CREDENTIALS_DIRECTORY")
+            .map(|directory| directory.join(name))
+            .filter(|path| path.is_file())
+    }
+
     /// All variables that are not empty, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.variables

@@ -4,7 +4,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::Listen;
+use super::{Listen, Metrics};
+
+impl Metrics {
+    /// Where it listens, if it does.
+    ///
+    /// # Errors
+    /// A sentence that says what is expected.
+    pub fn address(&self) -> Result<Option<Listen>, String> {
+        self.listen.as_deref().map(str::parse).transpose()
+    }
+}
 
 impl Listen {
     /// A Unix socket.

@@ -225,6 +225,9 @@ fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, envir
         settle("listen", &mut listen.unix);
     }
     for (name, provider) in &mut config.providers {
+        let credential =
+            provider.api_key_file.as_ref().and_then(|path| environment.credential(path.to_str()?));
+        provider.api_key_file = credential.or_else(|| provider.api_key_file.take());
         settle(&keys::join(&["providers", name, "api_key_file"]), &mut provider.api_key_file);
         settle(&keys::join(&["providers", name, "ca_file"]), &mut provider.ca_file);
         settle(&keys::join(&["providers", name, "script"]), &mut provider.script);

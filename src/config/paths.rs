@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use super::{Environment, Profile};
 
+/// The file of tokens, in the data directory or among the service manager's credentials.
+const TOKENS: &str = "tokens.toml";
+
 /// Where things are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Paths {
@@ -40,7 +43,7 @@ impl Paths {
     /// Places all that is in the data directory.
     pub(super) fn place_data(&mut self, data_dir: &Path, environment: &Environment) {
         self.socket = socket(data_dir, environment);
-        self.tokens = data_dir.join("tokens.toml");
+        self.tokens = environment.credential(TOKENS).unwrap_or_else(|| data_dir.join(TOKENS));
         self.logs = data_dir.join("log");
         self.data_dir = data_dir.to_path_buf();
     }

@@ -3,7 +3,7 @@
 use super::{Config, ConfigError, Loaded, keys, load};
 
 /// Keys, or tables, that are read once at start.
-const FIXED: [&str; 10] = [
+const FIXED: [&str; 11] = [
     "data_dir",
     "listen",
     "limits.connections",
@@ -14,6 +14,7 @@ const FIXED: [&str; 10] = [
     "log.format",
     "log.files_kept",
     "auth.allowed_uids",
+    "metrics.listen",
 ];
 
 /// Loads once more from the same places: files as they are now, the environment and the flags as they were.

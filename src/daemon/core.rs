@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use super::watchdog::Signs;
 use super::{DaemonError, chain, with_sources};
 use crate::auth::token::Tokens;
 use crate::config::{Config, Loaded};
@@ -115,6 +116,11 @@ impl Core {
 }
 
 impl Core {
+    /// What shows whether the daemon lives.
+    pub(super) fn signs(&self) -> Signs {
+        Signs { store: self.store.clone(), accepting: self.admission.pulse().clone() }
+    }
+
     /// Looks at all stored sessions, so that the first list of them is quick.
     pub(super) fn index_in_background(&self) {
         self.store.index_in_background();

@@ -294,6 +294,8 @@ failure_codes! {
     RepeatedCall = "REPEATED_CALL",
     /// A budget was used up.
     Budget = "BUDGET",
+    /// The data directory's file system is nearly full.
+    StorageFull = "STORAGE_FULL",
     /// Anything else.
     Unknown = "UNKNOWN",
 }

@@ -35,6 +35,9 @@ impl From<SessionError> for RpcError {
                 None => of(ErrorKind::ShuttingDown),
             },
             SessionError::StorageFailed(_) => of(ErrorKind::StorageFailed),
+            SessionError::NoRoom { free, reserve } => {
+                of(ErrorKind::StorageFailed).with("freeBytes", &free.0).with("reserveBytes", &reserve.0)
+            }
             SessionError::ProviderUnavailable(_) => of(ErrorKind::ProviderUnavailable),
             SessionError::NoDirectory => invalid("cwd", &message),
             SessionError::BadDirectory { .. } => invalid("path", &message),

@@ -9,10 +9,11 @@ use super::{Started, wire_status};
 use crate::mcp::{Health, Report};
 use crate::metrics::METRICS;
 use crate::protocol::{
-    ConnectionState, Counts, LastSeq, McpServerState, McpState, SessionState, SessionStatus, StatusResult,
-    Totals, Usage, VERSION,
+    Approvals, ConnectionState, Counts, LastSeq, McpServerState, McpState, SessionState, SessionStatus,
+    StatusResult, Totals, TurnsByEnd, Usage, VERSION,
 };
 use crate::rpc::{ErrorKind, RpcError};
+use crate::telemetry;
 
 /// Connections that are told of one by one; the others are counted.
 const CONNECTIONS_MAX: usize = 200;
@@ -80,8 +81,29 @@ fn usage(caller: &Caller, connections: &[ConnectionState], sessions: usize) -> U
 }
 
 fn totals() -> Totals {
+    let (ends, approvals) = (&METRICS.turns_by_end, &METRICS.approvals);
     Totals {
         turns: METRICS.turns.get(),
+        turns_by_end: TurnsByEnd {
+            completed: ends.completed.get(),
+            max_tokens: ends.max_tokens.get(),
+            failed: ends.failed.get(),
+            aborted: ends.aborted.get(),
+            blocked: ends.blocked.get(),
+        },
+        turn_times: METRICS.turn_times.get(),
+        first_tokens: METRICS.first_tokens.get(),
+        tokens_in: METRICS.tokens_in.get(),
+        tokens_out: METRICS.tokens_out.get(),
+        retries: METRICS.retries.get(),
+        approvals: Approvals {
+            allowed: approvals.allowed.get(),
+            rejected: approvals.rejected.get(),
+            timed_out: approvals.timed_out.get(),
+            unavailable: approvals.unavailable.get(),
+        },
+        mcp_restarts: METRICS.mcp_restarts.get(),
+        log_lines_dropped: METRICS.log_lines_dropped.get() + telemetry::file_lines_dropped(),
         events: METRICS.events.get(),
         tokens: METRICS.tokens.get(),
         deltas: METRICS.deltas.get(),

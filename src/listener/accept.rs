@@ -60,8 +60,13 @@ pub(super) async fn accept_all<F>(
 {
     let mut trouble = Trouble::new();
     let mut refused = Refused::new(scope.clone());
+    let mut pulse = admission.pulse().part();
     loop {
-        let (io, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = pulse.answer() => continue,
+        };
+        let (io, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 trouble.handle(&error, listener).await;

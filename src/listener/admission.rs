@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::auth::peer::{self, PeerInfo, PeerKind};
 use crate::config::Config;
 use crate::process;
+use crate::pulse::Pulse;
 
 /// Connections beyond every limit that only the owner may use, so that a flood never locks the owner out.
 const OWNER_RESERVE: usize = 4;
@@ -34,6 +35,7 @@ pub struct Admission {
     config: watch::Receiver<Arc<Config>>,
     owner: u32,
     counts: Arc<Mutex<Counts>>,
+    pulse: Pulse,
 }
 
 /// Invariant: `by_uid` holds no zero; every count is that of the living permits.
@@ -59,7 +61,12 @@ impl Admission {
     }
 
     fn owned_by(config: watch::Receiver<Arc<Config>>, owner: u32) -> Self {
-        Self { config, owner, counts: Arc::default() }
+        Self { config, owner, counts: Arc::default(), pulse: Pulse::default() }
+    }
+
+    /// Asks the accept loops for a sign of life.
+    pub fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// How many connections there are.

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::connect::Connection;
 use super::listing;
 use super::server::{Phase, Server};
+use crate::metrics::METRICS;
 use crate::shutdown::Scope;
 
 /// The first pause before a start that follows a death, and the longest; it doubles in between.
@@ -98,6 +99,7 @@ async fn lives(server: &Arc<Server>, idle: Duration, scope: &Scope) {
             () = unused(server, idle) => return,
             () = sleep_until(until) => {}
         }
+        METRICS.mcp_restarts.add(1);
     }
 }
 

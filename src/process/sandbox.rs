@@ -186,32 +186,29 @@ impl Confinement {
 mod tests {
     use super::*;
 
-    fn hold(setting: SandboxSetting, mode: PermissionMode, unconfined: bool) -> Result<Hold, Unconfinable> {
+    fn hold(setting: SandboxSetting, mode: PermissionMode) -> Result<Hold, Unconfinable> {
         let mut config = Config::default();
         config.tools.sandbox = setting;
         let confinement = Sandbox::of_config(&config).confine(mode, Path::new("/"));
-        confinement.unconfined(unconfined).hold(Path::new("bash"), Path::new("/"))
+        confinement.hold(Path::new("bash"), Path::new("/"))
     }
 
     #[test]
-    fn nothing_holds_a_program_when_its_mode_the_configuration_or_an_approval_says_so() {
-        for (setting, mode, unconfined) in [
-            (SandboxSetting::Auto, PermissionMode::FullAccess, false),
-            (SandboxSetting::Off, PermissionMode::ReadOnly, false),
-            (SandboxSetting::Bwrap, PermissionMode::WorkspaceWrite, true),
+    fn nothing_holds_a_program_when_its_mode_or_the_configuration_says_so() {
+        for (setting, mode) in [
+            (SandboxSetting::Auto, PermissionMode::FullAccess),
+            (SandboxSetting::Off, PermissionMode::ReadOnly),
         ] {
-            assert!(matches!(hold(setting, mode, unconfined), Ok(Hold::Nothing)), "{setting:?} {mode:?}");
+            assert!(matches!(hold(setting, mode), Ok(Hold::Nothing)), "{setting:?} {mode:?}");
         }
     }
 
     /// This test program does not confine by being started anew.
     #[test]
     fn what_cannot_be_confined_does_not_run_and_each_reason_is_told() {
-        let refused =
-            hold(SandboxSetting::Auto, PermissionMode::WorkspaceWrite, false).unwrap_err().to_string();
+        let refused = hold(SandboxSetting::Auto, PermissionMode::WorkspaceWrite).unwrap_err().to_string();
         assert!(refused.contains("bwrap: ") && refused.contains("landlock: "), "{refused}");
-        let refused =
-            hold(SandboxSetting::Landlock, PermissionMode::ReadOnly, false).unwrap_err().to_string();
+        let refused = hold(SandboxSetting::Landlock, PermissionMode::ReadOnly).unwrap_err().to_string();
         assert!(!refused.contains("bwrap: ") && refused.contains("tools.sandbox = \"off\""), "{refused}");
     }
 

@@ -216,6 +216,24 @@ pub struct Usage {
 pub struct Totals {
     /// Turns that have ended.
     pub turns: u64,
+    /// How they ended.
+    pub turns_by_end: TurnsByEnd,
+    /// How long they took, counted as `syncs`.
+    pub turn_times: Vec<u64>,
+    /// From a call of a model to the first of its answer, counted as `syncs`.
+    pub first_tokens: Vec<u64>,
+    /// Tokens that models have read, cached ones included.
+    pub tokens_in: u64,
+    /// Tokens that models have written.
+    pub tokens_out: u64,
+    /// Calls of models that were made again.
+    pub retries: u64,
+    /// Approvals by how they were decided.
+    pub approvals: Approvals,
+    /// Starts of MCP servers that follow a death.
+    pub mcp_restarts: u64,
+    /// Lines of the daemon's log that found no room.
+    pub log_lines_dropped: u64,
     /// Events that were appended.
     pub events: u64,
     /// Tokens that models have read and written.
@@ -232,6 +250,36 @@ pub struct Totals {
     pub cut: u64,
     /// Syncs of logs: the n-th count is of those that took less than 2^n microseconds and at least half of that.
     pub syncs: Vec<u64>,
+}
+
+/// Turns by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TurnsByEnd {
+    /// The model had said all.
+    pub completed: u64,
+    /// The model's output limit was reached.
+    pub max_tokens: u64,
+    /// They failed.
+    pub failed: u64,
+    /// Somebody ended them.
+    pub aborted: u64,
+    /// The provider's filter stopped them.
+    pub blocked: u64,
+}
+
+/// Approvals by how they were decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Approvals {
+    /// A client allowed the call.
+    pub allowed: u64,
+    /// A client rejected it.
+    pub rejected: u64,
+    /// Nobody answered in time.
+    pub timed_out: u64,
+    /// Nobody was there who could answer.
+    pub unavailable: u64,
 }
 
 /// A connection in `server/status`.

@@ -31,6 +31,7 @@ pub(super) fn retry_of(code: FailureCode) -> Retry {
         | FailureCode::MaxSteps
         | FailureCode::RepeatedCall
         | FailureCode::Budget
+        | FailureCode::StorageFull
         | FailureCode::Unknown
         | FailureCode::Http(_) => Retry::Never,
     }

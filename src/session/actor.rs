@@ -58,6 +58,7 @@ struct Running {
     task: JoinHandle<Outcome>,
     cancel: CancellationToken,
     cause: AbortCause,
+    began: Instant,
     /// When a cancelled turn that does not end is stopped by force.
     deadline: Option<Instant>,
 }
@@ -262,8 +263,8 @@ impl Actor {
             return;
         };
         let task = self.shared.scope.spawn(turn.run());
-        self.running =
-            Some(Running { facts: receiver, task, cancel, cause: AbortCause::User, deadline: None });
+        let (cause, began) = (AbortCause::User, Instant::now());
+        self.running = Some(Running { facts: receiver, task, cancel, cause, began, deadline: None });
     }
 }
 

@@ -12,7 +12,7 @@ use super::feed::{Feed, Framing, SharedFeed};
 use super::mailbox::{Command, Mailbox};
 use super::{SessionError, Status};
 use crate::clock::now_ms;
-use crate::config::Config;
+use crate::config::{ByteSize, Config};
 use crate::event::SessionId;
 use crate::mcp::Servers;
 use crate::process::{Sandbox, Spool};
@@ -72,6 +72,18 @@ struct Live {
 }
 
 impl Shared {
+    /// Whether the disk has room for turns: below `store.reserve_bytes` none begins.
+    ///
+    /// # Errors
+    /// [`SessionError::NoRoom`].
+    pub(crate) fn check_room(&self) -> Result<(), SessionError> {
+        let reserve = self.config.borrow().store.reserve_bytes;
+        match self.store.room().map(ByteSize) {
+            Some(free) if free < reserve => Err(SessionError::NoRoom { free, reserve }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     pub(crate) fn new(parts: Parts) -> Self {
         let config = parts.config.borrow().clone();
         let sandbox = parts.sandbox.unwrap_or_else(|| Sandbox::of_config(&config));

@@ -90,6 +90,17 @@ impl FileStore {
         self.inner.index.work();
     }
 
+    /// Resolves when the store has answered, be it with an error: a sign of life of what it stands on.
+    pub async fn answers(&self) {
+        let inner = self.inner.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let _ = (inner.syncer.failure(), inner.maps.syncables().len());
+            std::fs::metadata(&inner.sessions).is_ok()
+        });
+        // A panic is an answer, and is logged as one.
+        let _ = asked.await;
+    }
+
     /// Runs work that reads the disk: at most eight at once, never on the runtime's own threads.
     fn reading<T: Send + 'static>(
         &self,
@@ -188,6 +199,11 @@ impl SessionStore for FileStore {
 
     fn failure(&self) -> Option<String> {
         self.inner.syncer.failure()
+    }
+
+    fn room(&self) -> Option<u64> {
+        let file_system = rustix::fs::statvfs(&self.inner.sessions).ok()?;
+        Some(file_system.f_bavail.saturating_mul(file_system.f_frsize))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

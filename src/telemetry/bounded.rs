@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use crate::clock::now_ms;
+use crate::metrics::METRICS;
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
@@ -32,6 +33,7 @@ impl<W: Write> Bounded<W> {
             self.bytes += written as u64;
             return Ok(written);
         }
+        METRICS.log_lines_dropped.add(1);
         if !std::mem::replace(&mut self.said, true) {
             // Past its share by this line, so that its end explains itself.
             self.inner

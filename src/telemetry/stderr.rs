@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::metrics::METRICS;
+
 /// A pipe that polls as writable takes so much without blocking (`PIPE_BUF`).
 const PIECE_BYTES: usize = 4096;
 /// Longest wait for room for a line that people should not miss.
@@ -82,6 +84,7 @@ fn write_or_drop(fd: &impl AsFd, line: &[u8], loss: &mut Loss, patience: Duratio
     if written == line.len() {
         *loss = Loss::default();
     } else {
+        METRICS.log_lines_dropped.add(1);
         loss.lines += 1;
         loss.torn = if written == 0 { loss.torn } else { line[written - 1] != b'\n' };
     }

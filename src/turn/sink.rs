@@ -2,8 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use tokio::time::Instant;
+
 use super::text::LiveText;
 use crate::event::Block;
+use crate::metrics::METRICS;
 use crate::provider::{BlockKind, ChunkSink, Enough};
 
 /// The answer so far.
@@ -13,6 +16,8 @@ pub(super) struct TurnSink<'a> {
     blocks: Vec<Draft>,
     bytes: usize,
     bytes_max: usize,
+    /// When the model was called, until it says something.
+    called: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -26,7 +31,7 @@ struct Draft {
 impl<'a> TurnSink<'a> {
     /// An empty answer of at most `bytes_max` bytes of text.
     pub(super) fn new(live: &'a LiveText, bytes_max: usize) -> Self {
-        Self { live, blocks: Vec::new(), bytes: 0, bytes_max }
+        Self { live, blocks: Vec::new(), bytes: 0, bytes_max, called: Some(Instant::now()) }
     }
 
     /// Whether anything had arrived.
@@ -70,6 +75,9 @@ impl Draft {
 
 impl ChunkSink for TurnSink<'_> {
     fn start(&mut self, kind: BlockKind) -> u32 {
+        if let Some(called) = self.called.take() {
+            METRICS.first_tokens.add(called.elapsed());
+        }
         self.blocks.push(Draft { kind, text: String::new(), id: String::new(), name: String::new() });
         self.live.start(kind)
     }

@@ -9,6 +9,7 @@ use crate::event::{
     AssistantAttempt, AssistantMessage, Block, EventBody, Failure, FailureCode, LlmRetry, LlmRetryStarted,
     Message, Role, Source, SourceKind, StepMark, TurnEndReason,
 };
+use crate::metrics::METRICS;
 use crate::provider::{CallError, Completion, Finish, ModelRequest, Retry};
 
 /// A call that the model asks for.
@@ -209,6 +210,7 @@ impl Turn {
         delay: Duration,
         failure: Failure,
     ) -> Result<(), Stop> {
+        METRICS.retries.add(1);
         let retry_id = uuid::Uuid::new_v4().to_string();
         self.tell(EventBody::LlmRetry(LlmRetry {
             retry_id: retry_id.clone(),

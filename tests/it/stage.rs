@@ -105,6 +105,12 @@ impl Stage {
         }
     }
 
+    /// Stops the daemon as a service manager does. The exit code.
+    pub(crate) async fn stop_with_code(&mut self) -> i32 {
+        let daemon = self.daemon.take().expect("a daemon runs");
+        daemon.stop().await.code().expect("it has ended by itself")
+    }
+
     /// Kills the daemon without warning.
     pub(crate) async fn kill(&mut self) {
         if let Some(daemon) = self.daemon.take() {

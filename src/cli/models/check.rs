@@ -61,6 +61,20 @@ pub(super) fn text(checks: &[Check], provider: &str, model: &str) -> String {
     }
 }
 
+/// Asks one model for a word. Says why it gave none.
+///
+/// # Errors
+/// A sentence.
+pub(in crate::cli) async fn one(
+    providers: &Providers,
+    provider: &str,
+    model: &str,
+    globals: &Globals,
+) -> Result<(), String> {
+    let asked = ask(providers, provider, model, globals.args.timeout.unwrap_or(PATIENCE)).await;
+    asked.message.map_or(Ok(()), Err)
+}
+
 async fn ask(providers: &Providers, provider: &str, model: &str, patience: Duration) -> Check {
     let started = Instant::now();
     let outcome = match timeout(patience, call(providers, provider, model)).await {

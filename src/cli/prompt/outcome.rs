@@ -219,6 +219,7 @@ fn model_failed(failure: &ModelFailure, provider: Option<&str>, kept: &str, load
         | FailureCode::MaxSteps
         | FailureCode::RepeatedCall
         | FailureCode::Budget
+        | FailureCode::StorageFull
         | FailureCode::Unknown
         | FailureCode::Http(_) => (refusal::sentence(&failure.message), kept.to_owned()),
     };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::{Actor, Leaving, Open, Reached};
 use crate::clock::now_ms;
-use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent};
+use crate::event::{Epoch, EventBody, EventError, Seq, SessionEvent, Usage};
 use crate::metrics::METRICS;
 use crate::session::feed::{Mark, Published};
 use crate::session::{CloseCause, SessionError};
@@ -45,12 +45,12 @@ impl Actor {
     /// position of the first.
     pub(super) fn append(&mut self, events: Vec<FactEvent>) -> Result<Seq, SessionError> {
         let Some(open) = &mut self.open else { return Err(SessionError::Closed(self.id.clone())) };
-        let tokens = open.state.totals.usage.total_tokens;
+        let before = open.state.totals.usage;
         match open.append(events) {
             Ok((first, published)) => {
                 self.feed.used(open.state.totals);
                 METRICS.events.add(published.len() as u64);
-                METRICS.tokens.add(open.state.totals.usage.total_tokens.saturating_sub(tokens));
+                count_tokens(&before, &open.state.totals.usage);
                 self.show_approvals();
                 self.feed.publish(published, self.status());
                 Ok(first)
@@ -143,6 +143,13 @@ impl Actor {
         self.waiters.refuse_all(Some(&SessionError::StorageFailed(reason.to_owned())));
         self.leaving = Some(Leaving::Close(CloseCause::StorageFailed));
     }
+}
+
+fn count_tokens(before: &Usage, after: &Usage) {
+    let read = |usage: &Usage| usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
+    METRICS.tokens.add(after.total_tokens.saturating_sub(before.total_tokens));
+    METRICS.tokens_in.add(read(after).saturating_sub(read(before)));
+    METRICS.tokens_out.add(after.output_tokens.saturating_sub(before.output_tokens));
 }
 
 impl Open {

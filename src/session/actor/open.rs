@@ -232,7 +232,7 @@ impl Open {
             route: self.route(shared),
             cwd: working_directory(&settings.cwd, &settings.first_cwd),
             mode: settings.mode,
-            exhausted: self.state.exhausted(&shared.config.borrow().sessions),
+            exhausted: no_room(shared).or_else(|| self.state.exhausted(&shared.config.borrow().sessions)),
         }
     }
 
@@ -282,4 +282,10 @@ pub(crate) fn session_error(id: &SessionId, error: StoreError) -> SessionError {
             SessionError::Internal { incident }
         }
     }
+}
+
+/// The turn ends while its end still fits on the disk.
+fn no_room(shared: &Shared) -> Option<Failure> {
+    let error = shared.check_room().err()?;
+    Some(Failure::new(FailureCode::StorageFull, error.to_string()))
 }

@@ -85,6 +85,9 @@ impl Actor {
         self.ensure_open(Missing::Make(new)).await?;
         let Some(open) = &self.open else { return Err(SessionError::Closed(self.id.clone())) };
         let verdict = open.state.decide_prompt(&self.id, request)?;
+        if matches!(verdict, Verdict::Insert { .. }) {
+            self.shared.check_room()?;
+        }
         if matches!(verdict, Verdict::Insert { .. }) && !request.pictures.is_empty() {
             let route = &open.state.settings;
             if !self.shared.providers().abilities(&route.provider, &route.model).images {

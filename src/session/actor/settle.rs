@@ -119,7 +119,10 @@ impl Ended {
 impl Actor {
     /// A turn's task ended. Children that it left running are ended first.
     pub(super) fn turn_stopped(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
-        let cause = self.running.take().map_or(AbortCause::Disposed, |running| running.cause);
+        let cause = self.running.take().map_or(AbortCause::Disposed, |running| {
+            METRICS.turn_times.add(running.began.elapsed());
+            running.cause
+        });
         self.feed.text().discard();
         let children = self.open.as_ref().map_or(&[][..], |open| &open.state.children);
         let mut ends = Vec::new();
@@ -153,7 +156,7 @@ impl Actor {
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
         let Some(open) = &self.open else { return };
-        METRICS.turns.add(1);
+        count(&reason);
         open.tools.jobs().end_unlogged();
         let served: Vec<MessageId> = open
             .state
@@ -190,6 +193,18 @@ impl Actor {
         self.open.as_ref().is_none_or(|open| {
             open.state.turn.is_none() && (self.shared.is_stopping() || open.state.busy_with().is_none())
         })
+    }
+}
+
+fn count(reason: &TurnEndReason) {
+    METRICS.turns.add(1);
+    let ends = &METRICS.turns_by_end;
+    match reason {
+        TurnEndReason::Completed => ends.completed.add(1),
+        TurnEndReason::MaxTokens => ends.max_tokens.add(1),
+        TurnEndReason::Error { .. } => ends.failed.add(1),
+        TurnEndReason::Aborted { .. } | TurnEndReason::Interrupted => ends.aborted.add(1),
+        TurnEndReason::Blocked => ends.blocked.add(1),
     }
 }
 
