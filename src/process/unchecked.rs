@@ -1,7 +1,7 @@
-//! The three calls whose safety the compiler can't check. The one place of the program with unsafe code.
+//! The calls whose safety the compiler can't check. The one place of the program with unsafe code.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -45,4 +45,12 @@ pub(super) fn close_on_exec(fd: RawFd) -> io::Result<()> {
     // given to another, that one would be marked, as all that this program opens are already.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(Into::into)
+}
+
+/// Becomes the owner of a descriptor that the process was started with. To be called once for each.
+#[expect(unsafe_code, reason = "descriptors that were inherited have no owner in this program")]
+pub(super) fn take(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller calls this once for a descriptor that the service manager has handed over, which nothing else in
+    // this program knows of.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
