@@ -63,7 +63,7 @@ pub enum TlsAction {
     Fingerprint {
         /// That of the CA, which stays when the daemon's key changes
         #[arg(long)]
-        ca: bool,
+        of_ca: bool,
         /// Where
         #[command(flatten)]
         place: Place,
@@ -103,9 +103,9 @@ pub(super) fn run(args: TlsArgs, globals: &Globals) -> Result<u8, Failure> {
             }
             show(&shelf, globals)
         }
-        TlsAction::Fingerprint { ca, place } => {
+        TlsAction::Fingerprint { of_ca, place } => {
             let shelf = place.shelf(globals)?;
-            let path = if ca { shelf.ca() } else { shelf.server() };
+            let path = if of_ca { shelf.ca() } else { shelf.server() };
             fingerprint(&path, globals)
         }
         TlsAction::Client { client, place } => make_client(&place.shelf(globals)?, &client, globals),

@@ -1,6 +1,7 @@
 //! TLS to a daemon: whom to trust, by a CA or by a pinned public key, and what a failed handshake means to a person.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -269,7 +270,8 @@ fn certificate_problem(error: &CertificateError, host: &str) -> TlsProblem {
 /// `DnsName("a")` and `IpAddress(127.0.0.1)` without their wrapping.
 fn plain(presented: &str) -> String {
     let inner = presented.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
-    inner.unwrap_or(presented).trim_matches('"').to_owned()
+    let inner = inner.unwrap_or(presented).trim_matches('"');
+    inner.parse::<IpAddr>().map_or_else(|_| inner.to_owned(), |address| address.to_string())
 }
 
 /// The pin of the first certificate of a PEM file.
@@ -292,6 +294,7 @@ mod tests {
     fn names_are_told_as_people_write_them() {
         assert_eq!(plain("DnsName(\"a.example\")"), "a.example");
         assert_eq!(plain("IpAddress(127.0.0.1)"), "127.0.0.1");
+        assert_eq!(plain("IpAddress(0::1)"), "::1");
         assert_eq!(plain("x"), "x");
     }
 
