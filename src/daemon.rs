@@ -11,10 +11,13 @@ mod wishes;
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use self::announce::Announcement;
 use self::core::Core;
@@ -101,7 +104,7 @@ pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonEr
     core::prepare(&loaded)?;
     let _lock = lock(&loaded)?;
     let listeners = bind(&loaded.config)?;
-    let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
+    let tokens = Arc::new(tokens(&loaded)?);
     check_tokens(&tokens, &listeners)?;
     let certificates: Vec<Arc<Tls>> = listeners.iter().filter_map(Listener::tls).collect();
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
@@ -222,6 +225,22 @@ fn bind(config: &Config) -> Result<Vec<Listener>, DaemonError> {
             78 => DaemonError::Config { message, help: None },
             _ => DaemonError::Bind { message, help: None },
         }
+    })
+}
+
+/// The tokens of the file, and the one that the service manager hands over (`LoadCredential=dshd-token:FILE`).
+fn tokens(loaded: &Loaded) -> Result<Tokens, DaemonError> {
+    let tokens = Tokens::new(&loaded.paths.tokens);
+    let path = loaded.environment.get("CREDENTIALS_DIRECTORY").map(|dir| Path::new(dir).join("dshd-token"));
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(tokens) };
+    let help = || Some("write one with: head -c 32 /dev/urandom | base64 > FILE".to_owned());
+    let secret = std::fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| DaemonError::Config {
+        message: format!("cannot read the token in {}: {error}", path.display()),
+        help: None,
+    })?;
+    tokens.with_secret("dshd-token", secret.trim(), Timestamp::now()).map_err(|error| DaemonError::Config {
+        message: format!("{}: {error}", path.display()),
+        help: help(),
     })
 }
 

@@ -108,6 +108,14 @@ pub enum TokenError {
         /// The lock.
         path: PathBuf,
     },
+    /// A secret that could be guessed.
+    #[error("the secret of {name} has {chars} characters; it needs {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")]
+    Weak {
+        /// Whose.
+        name: String,
+        /// Its length.
+        chars: usize,
+    },
     /// A name that no token can have.
     #[error("\"{name}\" is no name of a token: 1 to 64 letters, digits, `.`, `_` and `-`")]
     Name {
@@ -147,6 +155,8 @@ pub enum TokenError {
 pub struct Tokens {
     path: PathBuf,
     known: Mutex<Known>,
+    /// Those that are in no file.
+    given: Vec<Token>,
     holders: Arc<Holders>,
 }
 
@@ -159,7 +169,27 @@ struct Known {
 impl Tokens {
     /// The tokens of a file, which need not exist yet. Nothing is read before the first use.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), known: Mutex::default(), holders: Arc::default() }
+        Self { path: path.into(), known: Mutex::default(), given: Vec::new(), holders: Arc::default() }
+    }
+
+    /// The same, and one with scope `control` whose secret is given.
+    ///
+    /// # Errors
+    /// [`TokenError::Weak`] when the secret is empty or too short.
+    pub fn with_secret(mut self, name: &str, secret: &str, now: Timestamp) -> Result<Self, TokenError> {
+        if secret.len() < SECRET_CHARS_MIN || secret.len() > SECRET_CHARS_MAX {
+            return Err(TokenError::Weak { name: name.to_owned(), chars: secret.len() });
+        }
+        self.given.push(Token {
+            name: name.to_owned(),
+            scope: Scope::Control,
+            mode_max: None,
+            hash: hash(secret),
+            created_at: now,
+            expires_at: None,
+        });
+        self.known.get_mut().unwrap_or_else(PoisonError::into_inner).tokens.clone_from(&self.given);
+        Ok(self)
     }
 
     /// How many there are; reads the file, so that a bad one is found at start.
@@ -224,6 +254,7 @@ impl Tokens {
         if known.stamp != stamp {
             *known = Known::default();
             known.tokens = file::read(&self.path)?;
+            known.tokens.extend_from_slice(&self.given);
             known.stamp = stamp;
         }
         Ok(look(&known.tokens))

@@ -229,6 +229,7 @@ impl From<TokenError> for Failure {
                 }
                 failure.with_help(format!("there are: {}", known.join(", ")))
             }
+            TokenError::Weak { .. } => Self::new(exit::CONFIG, "config", message),
             TokenError::Malformed { .. } => Self::new(exit::CONFIG, "config", message)
                 .with_help("mend the file, or remove it and create anew"),
             TokenError::Held { .. } => Self::new(exit::REFUSED, "held", message).with_help("try again"),

@@ -1,7 +1,9 @@
 //! What is not served: addresses that other machines reach, without TLS or without a token.
 
+use serde_json::json;
+
 use super::{ANSWER, CONSENT, certified};
-use crate::support::{Home, finish};
+use crate::support::{Daemon, Home, Peer, finish};
 
 #[tokio::test]
 async fn an_address_of_the_world_without_tls_is_refused_with_the_lines_to_write() {
@@ -62,4 +64,33 @@ async fn a_token_file_with_an_empty_or_plain_secret_is_refused() {
         let ran = finish(command, b"").await.expect_code(78);
         assert!(ran.stderr.contains(said), "{}", ran.stderr);
     }
+}
+
+#[tokio::test]
+async fn a_token_of_the_service_manager_is_one_unless_it_is_empty_or_short() {
+    let home = Home::new();
+    home.scripted(&[ANSWER], "");
+    let file = home.path("run/dshd-token");
+    let command = || {
+        let mut command = home.dshd(["serve", "--listen", "tcp:127.0.0.1:0"]);
+        command.env(CONSENT.0, CONSENT.1).env("CREDENTIALS_DIRECTORY", home.path("run"));
+        command
+    };
+    for secret in ["", " \n", "hunter2\n"] {
+        std::fs::write(&file, secret).unwrap();
+        let ran = finish(command(), b"").await.expect_code(78);
+        assert!(ran.stderr.contains("dshd-token") && ran.stderr.contains("it needs 32"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+    }
+    let secret = "4f".repeat(20);
+    std::fs::write(&file, format!("{secret}\n")).unwrap();
+    let daemon = Daemon::spawn(&home, command());
+    let mut peer = Peer::tcp(&daemon.tcp()).await;
+    peer.call("authenticate", json!({ "token": secret })).await;
+    // Another token in the file changes nothing for it.
+    home.run(["token", "create", "other"]).await.expect_code(0);
+    let mut again = Peer::tcp(&daemon.tcp()).await;
+    again.call("authenticate", json!({ "token": secret })).await;
+    peer.finish().await;
+    again.finish().await;
 }
