@@ -1,11 +1,15 @@
 //! Who may connect: peer credentials, named tokens, scopes.
 
+pub mod certificate;
 pub mod peer;
 pub mod token;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+/// What TLS calls our protocol (ALPN); whoever does not ask for it is not one of ours.
+pub const ALPN: &[u8] = b"dshd/1";
 
 /// What a connection may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -38,6 +38,7 @@ mod stdio;
 mod stop;
 mod table;
 mod tell;
+mod tls;
 mod token;
 mod top;
 
@@ -49,6 +50,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::failure::Failure;
 pub use self::parse::{Invocation, Parsed, Refused, parse};
 
+use crate::auth::certificate::Pin;
 use crate::config::{Environment, Flags, Loaded, Profile};
 
 /// A daemon that holds coding agents: many clients, one warm runtime, nothing lost.
@@ -99,12 +101,18 @@ pub enum Color {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalArgs {
-    /// The daemon's address: unix:/path, tcp:host:port [env: DSHD_CONNECT] [config: client.connect]
+    /// The daemon's address: unix:/path, tcp:host:port, tls:host:port, ssh:host [env: DSHD_CONNECT] [config: client.connect]
     #[arg(long, short_alias = 'H', global = true, value_name = "ADDR")]
     pub connect: Option<String>,
     /// File that holds the token for TCP [env: DSHD_TOKEN_FILE, or the token itself in DSHD_TOKEN]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// PEM file of the CA that is trusted at a tls: address [env: DSHD_CA] [config: client.ca]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Public key that is trusted at a tls: address, as dshd tls fingerprint prints it [env: DSHD_PIN] [config: client.pin]
+    #[arg(long, global = true, value_name = "sha256:…")]
+    pub pin: Option<Pin>,
     /// One more configuration file, read last [env: DSHD_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -177,6 +185,8 @@ pub enum Command {
     Login(login::LoginArgs),
     /// Manage the tokens of TCP clients
     Token(token::TokenArgs),
+    /// Make, show and renew the certificate of TLS addresses
+    Tls(tls::TlsArgs),
     /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Print the manual, or write its pages to a directory
@@ -207,6 +217,7 @@ impl Command {
             | Self::Config(_)
             | Self::Login(_)
             | Self::Token(_)
+            | Self::Tls(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
         }
@@ -278,6 +289,7 @@ pub async fn run(command: Command, globals: &Globals) -> Result<u8, Failure> {
         Command::Config(args) => config::run(&args, globals),
         Command::Login(args) => login::run(&args, globals),
         Command::Token(args) => token::run(args, globals).await,
+        Command::Tls(args) => tls::run(args, globals),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Serve(args) => serve::check(&args, globals),
@@ -311,6 +323,7 @@ pub async fn run_daemon(command: Command, loaded: Loaded, globals: &Globals) -> 
         | Command::Config(_)
         | Command::Login(_)
         | Command::Token(_)
+        | Command::Tls(_)
         | Command::Completions(_)
         | Command::Man(_) => Err(Failure::bug("a client command was run as a daemon")),
     }

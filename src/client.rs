@@ -26,6 +26,7 @@ mod error;
 mod frame;
 mod link;
 pub mod session;
+pub mod tls;
 mod transport;
 
 use std::future::Future;
@@ -46,6 +47,7 @@ pub use self::address::{Address, AddressError};
 pub use self::error::{CallError, ConnectError, RpcError};
 pub use self::frame::Notification;
 use self::link::Table;
+pub use self::tls::Trust;
 pub use self::transport::{Stream, UNIX_PATH_BYTES_MAX};
 use crate::protocol::{AuthenticateParams, Empty, Method};
 use crate::shutdown::Scope;
@@ -67,13 +69,15 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 pub struct ConnectOptions {
     /// Longest wait for the connection, and for the answer to the token.
     pub timeout: Duration,
-    /// The secret for TCP; other transports need none.
+    /// The secret for TCP, with TLS or without; other transports need none.
     pub token: Option<Zeroizing<String>>,
+    /// Whom to trust at a `tls:` address.
+    pub trust: Trust,
 }
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), token: None }
+        Self { timeout: Duration::from_secs(10), token: None, trust: Trust::default() }
     }
 }
 
@@ -107,9 +111,9 @@ impl Client {
         address: &Address,
         options: &ConnectOptions,
     ) -> Result<(Self, Notifications), ConnectError> {
-        let stream = Stream::open(address, options.timeout).await?;
+        let stream = Stream::open(address, &options.trust, options.timeout).await?;
         let (client, notifications) = Self::on(stream);
-        if let (Address::Tcp(_), Some(token)) = (address, &options.token) {
+        if let (true, Some(token)) = (address.needs_token(), &options.token) {
             client
                 .authenticate(token, options.timeout)
                 .await

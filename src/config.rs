@@ -30,6 +30,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::builtin::{DEEPSEEK, SCRIPTED};
+pub use self::check::tls_needed;
 pub use self::credentials::{
     Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key, loose_secret,
 };
@@ -38,7 +39,7 @@ pub use self::error::{ConfigError, Source};
 pub use self::file::read_text;
 pub use self::load::{Flags, Loaded, Profile, check_text, load};
 pub use self::mcp::{check_mcp_server, workspace_mcp_servers};
-pub use self::paths::Paths;
+pub use self::paths::{Paths, tls_files};
 pub use self::private_file::write_private;
 pub use self::reload::{changed_but_fixed, reload};
 pub use self::show::{Row, is_key, nearest_key, rows, toml};
@@ -103,12 +104,29 @@ table! {
         client: Client = Client::default(),
     }
 
-    /// One address to serve: exactly one of the keys.
+    /// One address to serve: exactly one of `unix`, `tcp` and `fd`.
     Listen {
         /// Path of a Unix socket.
         unix: Option<PathBuf> = None,
         /// `HOST:PORT`.
         tcp: Option<String> = None,
+        /// Name of a socket that the service manager hands over (`FileDescriptorName=`).
+        fd: Option<String> = None,
+        /// Speak TLS, at a TCP address.
+        tls: Option<ListenTls> = None,
+        /// The highest permission mode that clients of this address may ask for; none: `full-access` at a Unix socket,
+        /// `workspace-write` at TCP.
+        mode_max: Option<PermissionMode> = None,
+    }
+
+    /// The certificate of an address, in PEM files; those that are not named are what `dshd tls init` makes.
+    ListenTls {
+        /// The certificate, and those that lead to its CA.
+        cert: Option<PathBuf> = None,
+        /// Its private key.
+        key: Option<PathBuf> = None,
+        /// Certificates of CAs: only clients with a certificate of one of them may connect.
+        client_ca: Option<PathBuf> = None,
     }
 
     /// A model provider.
@@ -277,6 +295,8 @@ table! {
         preauth_bytes: ByteSize = ByteSize(8 * KIB),
         /// Connections that have not authenticated yet.
         preauth_connections: usize = 64,
+        /// Those of one source: an IPv4 address, or an IPv6 network of 64 bits.
+        preauth_per_source: usize = 8,
         /// Child processes of all tools.
         children: usize = 32,
         /// Background jobs of a session that run, and as many that have ended and can still be read.
@@ -423,12 +443,22 @@ table! {
     Auth {
         /// Local users besides root and our own that may use the Unix sockets.
         allowed_uids: Vec<u32> = Vec::new(),
+        /// The highest permission mode that any client may ask for.
+        mode_max: PermissionMode = PermissionMode::FullAccess,
     }
 
     /// The client commands.
     Client {
         /// The daemon's address.
         connect: Option<String> = None,
+        /// PEM file of the CAs that are trusted at a `tls:` address.
+        ca: Option<PathBuf> = None,
+        /// `sha256:…` of the public key that is trusted there: that of the certificate or of its CA.
+        pin: Option<String> = None,
+        /// PEM file of our own certificate, where the daemon asks for one.
+        cert: Option<PathBuf> = None,
+        /// PEM file of its private key.
+        key: Option<PathBuf> = None,
         /// Start a daemon when none listens.
         autostart: bool = true,
     }

@@ -34,6 +34,7 @@ use self::writer::WriteError;
 use crate::auth::Scope as Access;
 use crate::auth::peer::{PeerInfo, PeerKind};
 use crate::auth::token::Tokens;
+use crate::event::PermissionMode;
 use crate::handler;
 use crate::handler::caller::{Caller, Defaults};
 use crate::handler::shared::Shared;
@@ -137,12 +138,12 @@ impl Connection {
     }
 
     /// What handlers see of the connection, from when it may do something.
-    fn caller(&self, access: Access) -> Caller {
+    fn caller(&self, (access, mode_max): (Access, PermissionMode)) -> Caller {
         Caller::new(
             self.service.shared.clone(),
             self.service.defaults,
             self.id,
-            access,
+            (access, mode_max),
             Arc::new(self.follows.clone()),
         )
     }

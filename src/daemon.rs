@@ -11,10 +11,13 @@ mod wishes;
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
 
 use self::announce::Announcement;
 use self::core::Core;
@@ -24,10 +27,11 @@ use self::wishes::Wishes;
 use crate::auth::peer::{PeerInfo, PeerKind};
 use crate::auth::token::Tokens;
 use crate::config::{Config, Loaded, Profile};
-use crate::connection;
+use crate::connection::{self, Service};
 use crate::exporter::Exporter;
 use crate::handler::caller::Defaults;
-use crate::listener::{Accepted, ListenError, Listener, Stdio};
+use crate::listener::{Accepted, Inherited, ListenError, Listener, Stdio, Tls};
+use crate::process;
 use crate::process::lock::{LockError, LockFile};
 use crate::shutdown::Scope;
 use crate::signal::SignalStream;
@@ -102,11 +106,13 @@ pub async fn serve(loaded: Loaded, options: ServeOptions) -> Result<(), DaemonEr
     let _lock = lock(&loaded)?;
     let listeners = bind(&loaded.config)?;
     let exporter = export(&loaded.config)?;
-    let tokens = Arc::new(Tokens::new(&loaded.paths.tokens));
+    let tokens = Arc::new(tokens(&loaded)?);
     check_tokens(&tokens, &listeners)?;
+    let certificates: Vec<Arc<Tls>> = listeners.iter().filter_map(Listener::tls).collect();
     let addresses: Vec<String> = listeners.iter().map(Listener::address).collect();
 
     let mut core = Core::start(loaded, Defaults::sockets(), tokens, addresses)?;
+    core.certificates = certificates;
     core.index_in_background();
     let watchdog = Watchdog::start(core.tasks.clone(), core.signs());
     let listening = Scope::new();
@@ -179,10 +185,22 @@ fn listen(core: &Core, listening: &Scope, listener: Listener) {
     let admission = core.admission.clone();
     let (connections, service) = (core.connections.clone(), core.service.clone());
     let on_connection = move |accepted: Accepted| {
-        let Accepted { io, peer, permit } = accepted;
-        connections.spawn(connection::serve(io, peer, Some(permit), service.clone()));
+        let service = service.clone();
+        if accepted.is_ready() {
+            let Accepted { io, peer, permit, .. } = accepted;
+            connections.spawn(connection::serve(io, peer, Some(permit), service));
+        } else {
+            connections.spawn(serve_secured(accepted, service));
+        }
     };
     listening.spawn(listener.run(admission, connection::refusals(), listening.clone(), on_connection));
+}
+
+/// Serves a peer once TLS is spoken.
+async fn serve_secured(accepted: Accepted, service: Service) {
+    if let Some(Accepted { io, peer, permit, .. }) = Box::pin(accepted.secured(&service.scope)).await {
+        connection::serve(io, peer, Some(permit), service).await;
+    }
 }
 
 fn lock(loaded: &Loaded) -> Result<LockFile, DaemonError> {
@@ -202,16 +220,33 @@ fn lock(loaded: &Loaded) -> Result<LockFile, DaemonError> {
 
 /// Binds every address before any is served.
 fn bind(config: &Config) -> Result<Vec<Listener>, DaemonError> {
-    config.listen.iter().map(|listen| Listener::bind(listen, config)).collect::<Result<_, _>>().map_err(
-        |error: ListenError| {
-            let message = with_sources(&error);
-            match error.exit_code() {
-                75 => DaemonError::AlreadyRunning { message, help: None },
-                78 => DaemonError::Config { message, help: None },
-                _ => DaemonError::Bind { message, help: None },
-            }
-        },
-    )
+    let handed = process::inherited::sockets()
+        .map_err(|error| internal("the service manager's sockets can't be had", &error))?;
+    let inherited = handed.into_iter().map(|(name, fd)| Inherited::new(&name, fd)).collect();
+    Listener::all(config, inherited).map_err(|error: ListenError| {
+        let message = with_sources(&error);
+        match error.exit_code() {
+            75 => DaemonError::AlreadyRunning { message, help: None },
+            78 => DaemonError::Config { message, help: None },
+            _ => DaemonError::Bind { message, help: None },
+        }
+    })
+}
+
+/// The tokens of the file, and the one that the service manager hands over (`LoadCredential=dshd-token:FILE`).
+fn tokens(loaded: &Loaded) -> Result<Tokens, DaemonError> {
+    let tokens = Tokens::new(&loaded.paths.tokens);
+    let path = loaded.environment.get("CREDENTIALS_DIRECTORY").map(|dir| Path::new(dir).join("dshd-token"));
+    let Some(path) = path.filter(|path| path.exists()) else { return Ok(tokens) };
+    let help = || Some("write one with: head -c 32 /dev/urandom | base64 > FILE".to_owned());
+    let secret = std::fs::read_to_string(&path).map(Zeroizing::new).map_err(|error| DaemonError::Config {
+        message: format!("cannot read the token in {}: {error}", path.display()),
+        help: None,
+    })?;
+    tokens.with_secret("dshd-token", secret.trim(), Timestamp::now()).map_err(|error| DaemonError::Config {
+        message: format!("{}: {error}", path.display()),
+        help: help(),
+    })
 }
 
 /// Binds the address for health and metrics, if there is one.
@@ -227,14 +262,24 @@ fn export(config: &Config) -> Result<Option<Exporter>, DaemonError> {
 
 /// A token file that can't be read is found at start, and one without tokens is worth a word.
 fn check_tokens(tokens: &Tokens, listeners: &[Listener]) -> Result<(), DaemonError> {
-    if !listeners.iter().any(|listener| listener.kind() == "tcp") {
+    if !listeners.iter().any(|listener| listener.kind() != "unix") {
         return Ok(());
     }
-    match tokens.count() {
-        Ok(0) => tracing::warn!("no tokens yet, so TCP admits nobody; make one with dshd token create"),
-        Ok(_) => {}
-        Err(error) => return Err(DaemonError::Config { message: with_sources(&error), help: None }),
+    let count =
+        tokens.count().map_err(|error| DaemonError::Config { message: with_sources(&error), help: None })?;
+    if count > 0 {
+        return Ok(());
     }
+    if let Some(remote) = listeners.iter().find(|listener| listener.is_remote()) {
+        let address = remote.address();
+        return Err(DaemonError::Config {
+            message: format!(
+                "{address} can be reached from other machines, and there is no token to come in by"
+            ),
+            help: Some("dshd token create NAME > NAME.token, then start again".to_owned()),
+        });
+    }
+    tracing::warn!("no tokens yet, so TCP admits nobody; make one with dshd token create");
     Ok(())
 }
 

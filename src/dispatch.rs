@@ -92,7 +92,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::event::SessionId;
+    use crate::event::{PermissionMode, SessionId};
     use crate::handler::caller::Defaults;
     use crate::handler::follow::{Begin, Follow, TooMany, Turn};
     use crate::handler::testing::House;
@@ -134,7 +134,13 @@ mod tests {
     fn caller(scope: Scope, panics: bool) -> Arc<Caller> {
         let framing = Framing { prefix: |_, _| Vec::new(), suffix: b"\n" };
         let house = House::new("", framing, |_| {});
-        let caller = Caller::new(house.shared, Defaults::sockets(), 1, scope, Arc::new(Deaf { panics }));
+        let caller = Caller::new(
+            house.shared,
+            Defaults::sockets(),
+            1,
+            (scope, PermissionMode::FullAccess),
+            Arc::new(Deaf { panics }),
+        );
         Arc::new(caller)
     }
 

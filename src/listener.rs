@@ -5,21 +5,29 @@
 
 mod accept;
 mod admission;
+mod inherited;
 mod io;
 mod stdio;
+mod strangers;
 mod tcp;
+mod tls;
 mod unix;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 pub use self::accept::{Accepted, Refusals};
-pub use self::admission::{Admission, Permit, Refusal};
+pub use self::admission::{Admission, Permit, Refusal, Terms};
+pub use self::inherited::Inherited;
 pub use self::io::Io;
 pub use self::stdio::Stdio;
+pub use self::tls::{Tls, TlsError};
 
 use crate::auth::peer::PeerInfo;
 use crate::config::{Config, Listen};
+use crate::event::PermissionMode;
 use crate::process::lock::LockError;
+use crate::process::sandbox;
 use crate::shutdown::Scope;
 
 /// Connections that the kernel holds for us until we accept them.
@@ -27,19 +35,22 @@ const BACKLOG: i32 = 1024;
 
 /// A bound socket.
 #[derive(Debug)]
-pub struct Listener(Socket);
+pub struct Listener {
+    socket: SocketKind,
+    mode_max: Option<PermissionMode>,
+}
 
 #[derive(Debug)]
-enum Socket {
+enum SocketKind {
     Unix(unix::UnixSocket),
-    Tcp(tcp::TcpSocket),
+    Tcp(Box<tcp::TcpSocket>),
 }
 
 /// Why an address could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// An entry of `[[listen]]` has none of the keys, or both.
-    #[error("an entry of [[listen]] needs exactly one of the keys unix and tcp")]
+    /// An entry of `[[listen]]` has none of the keys, or several.
+    #[error("an entry of [[listen]] needs exactly one of the keys unix, tcp and fd")]
     NoAddress,
     /// Clients could not name the socket.
     #[error(
@@ -91,24 +102,48 @@ pub enum ListenError {
         /// What stands there.
         text: String,
     },
-    /// The address is reachable from other machines.
-    #[error(
-        "{address} is not a loopback address, and this version has no TLS; serve\n  [[listen]]\n  tcp = \
-         \"127.0.0.1:{}\"\nand reach it through ssh -L {}:127.0.0.1:{}",
-        .address.port(), .address.port(), .address.port()
-    )]
+    /// The address is reachable from other machines, and there is no TLS.
+    #[error("{message}")]
     NotLoopback {
+        /// What to do.
+        message: String,
+    },
+    /// The certificate of an address can't be used.
+    #[error("tls:{address} cannot be served; dshd tls init --name HOST makes a certificate")]
+    Certificate {
         /// The address.
         address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: TlsError,
     },
-    /// Tools are not confined yet, and the configuration does not accept that.
+    /// A socket of the service manager can't be served.
+    #[error("the socket \"{name}\" that was handed over can't be served: {reason}")]
+    Inherited {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// The service manager has handed over no such socket.
     #[error(
-        "tools run without a sandbox, so whoever holds a token of {address} may run any command as you; to accept \
-         that, add\n  [tools]\n  allow_unsandboxed_remote = true"
+        "[[listen]] fd = \"{name}\" names a socket of the service manager, and none of that name was handed over; its \
+         unit needs FileDescriptorName={name}"
+    )]
+    NotInherited {
+        /// The name.
+        name: String,
+    },
+    /// Nothing confines commands here, and the configuration does not accept that.
+    #[error(
+        "no sandbox works here ({why}), so whoever holds a token of {address} may run any command as you; install \
+         bubblewrap, or to accept that, add\n  [tools]\n  allow_unsandboxed_remote = true"
     )]
     Unsandboxed {
         /// The address.
         address: std::net::SocketAddr,
+        /// Why nothing does.
+        why: sandbox::Why,
     },
     /// The system refused.
     #[error("cannot serve {address}")]
@@ -136,6 +171,9 @@ impl ListenError {
             | Self::NotASocket { .. }
             | Self::BadAddress { .. }
             | Self::NotLoopback { .. }
+            | Self::Certificate { .. }
+            | Self::Inherited { .. }
+            | Self::NotInherited { .. }
             | Self::Unsandboxed { .. } => 78,
             Self::InUse { .. } | Self::Locked { source: LockError::Held { .. }, .. } => 75,
             Self::Locked { source: LockError::Io { .. }, .. } | Self::Bind { .. } => 69,
@@ -144,31 +182,77 @@ impl ListenError {
 }
 
 impl Listener {
-    /// Binds one address of the configuration. Runs inside the tokio runtime; blocks for a few system calls.
+    /// Takes the sockets that were handed over, and binds the configured addresses; where sockets of a kind were handed
+    /// over, none of that kind is bound. Runs inside the tokio runtime; blocks for a few system calls.
+    ///
+    /// # Errors
+    /// Why not, with the next step.
+    pub fn all(config: &Config, inherited: Vec<Inherited>) -> Result<Vec<Self>, ListenError> {
+        let mut listeners = Vec::new();
+        let names: Vec<String> = inherited.iter().map(|socket| socket.name().to_owned()).collect();
+        for socket in inherited {
+            let entry = config.listen.iter().find(|listen| listen.fd.as_deref() == Some(socket.name()));
+            listeners.push(socket.adopt(entry, config)?);
+        }
+        let handed: Vec<bool> = listeners.iter().map(|listener| listener.kind() == "unix").collect();
+        for listen in &config.listen {
+            let is_handed = match &listen.fd {
+                Some(name) if names.contains(name) => true,
+                Some(name) => return Err(ListenError::NotInherited { name: name.clone() }),
+                None => handed.contains(&listen.unix.is_some()),
+            };
+            if !is_handed {
+                listeners.push(Self::bind(listen, config)?);
+            }
+        }
+        Ok(listeners)
+    }
+
+    /// Binds one address of the configuration.
     ///
     /// # Errors
     /// Why not, with the next step.
     pub fn bind(listen: &Listen, config: &Config) -> Result<Self, ListenError> {
-        match (&listen.unix, &listen.tcp) {
-            (Some(path), None) => Ok(Self(Socket::Unix(unix::UnixSocket::bind(path, unsent_bytes(config))?))),
-            (None, Some(address)) => Ok(Self(Socket::Tcp(tcp::TcpSocket::bind(address, config)?))),
-            (None, None) | (Some(_), Some(_)) => Err(ListenError::NoAddress),
-        }
+        let socket = match (&listen.unix, &listen.tcp) {
+            (Some(path), None) => SocketKind::Unix(unix::UnixSocket::bind(path, unsent_bytes(config))?),
+            (None, Some(address)) => {
+                SocketKind::Tcp(Box::new(tcp::TcpSocket::bind(address, listen.tls.as_ref(), config)?))
+            }
+            (None, None) | (Some(_), Some(_)) => return Err(ListenError::NoAddress),
+        };
+        Ok(Self { socket, mode_max: listen.mode_max })
     }
 
-    /// `unix` or `tcp`.
+    /// `unix`, `tcp` or `tls`.
     pub fn kind(&self) -> &'static str {
-        match &self.0 {
-            Socket::Unix(_) => "unix",
-            Socket::Tcp(_) => "tcp",
+        match &self.socket {
+            SocketKind::Unix(_) => "unix",
+            SocketKind::Tcp(socket) if socket.tls().is_some() => "tls",
+            SocketKind::Tcp(_) => "tcp",
         }
     }
 
     /// The address that clients connect to, with the real port: `unix:/path`, `tcp:127.0.0.1:40211`.
     pub fn address(&self) -> String {
-        match &self.0 {
-            Socket::Unix(socket) => socket.address(),
-            Socket::Tcp(socket) => socket.address(),
+        match &self.socket {
+            SocketKind::Unix(socket) => socket.address(),
+            SocketKind::Tcp(socket) => socket.address(),
+        }
+    }
+
+    /// Whether other machines reach it.
+    pub fn is_remote(&self) -> bool {
+        match &self.socket {
+            SocketKind::Unix(_) => false,
+            SocketKind::Tcp(socket) => socket.is_remote(),
+        }
+    }
+
+    /// Its certificate, where TLS is spoken, to have it read again.
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        match &self.socket {
+            SocketKind::Unix(_) => None,
+            SocketKind::Tcp(socket) => socket.tls().map(Arc::clone),
         }
     }
 
@@ -189,9 +273,10 @@ impl Listener {
 
     /// Waits for one connection. Cancel safe. An error is one of the listening socket or of the process.
     async fn accept(&self) -> std::io::Result<(Io, PeerInfo)> {
-        match &self.0 {
-            Socket::Unix(socket) => socket.accept().await,
-            Socket::Tcp(socket) => socket.accept().await,
-        }
+        let (io, peer) = match &self.socket {
+            SocketKind::Unix(socket) => socket.accept().await?,
+            SocketKind::Tcp(socket) => socket.accept().await?,
+        };
+        Ok((io, peer.up_to(self.mode_max)))
     }
 }

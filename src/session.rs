@@ -47,6 +47,8 @@ pub struct NewSession {
     pub reasoning_effort: Option<String>,
     /// What its agent may touch; none: the configured mode.
     pub permission_mode: Option<PermissionMode>,
+    /// The highest mode that it may get; the one above is lowered to it.
+    pub mode_max: PermissionMode,
     /// The session that delegates to it.
     pub parent: Option<SessionId>,
     /// What it may use; what is not named is the configured budget.
@@ -75,6 +77,8 @@ pub struct PromptRequest {
     pub when_busy: WhenBusy,
     /// The same key again gets the first outcome and starts nothing.
     pub idempotency_key: Option<String>,
+    /// The highest mode of a session that who asks may prompt.
+    pub mode_max: PermissionMode,
     /// Whether [`PromptTicket::durable`] is waited for: only then is the disk made to.
     pub receipt: bool,
 }
@@ -197,6 +201,18 @@ pub enum SessionError {
         message_id: MessageId,
         /// Since when, in epoch milliseconds.
         since_ms: u64,
+    },
+    /// It may touch more than who prompts it may ask for.
+    #[error(
+        "session {session} has the permission mode {}, and this client may go up to {}", .mode.as_str(), .mode_max.as_str()
+    )]
+    AboveCeiling {
+        /// The session.
+        session: SessionId,
+        /// Its mode.
+        mode: PermissionMode,
+        /// The highest that the client may use.
+        mode_max: PermissionMode,
     },
     /// Another process writes it.
     #[error("another process (pid {pid}) has this session open; close it there, or connect to that daemon")]

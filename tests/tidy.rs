@@ -192,6 +192,7 @@ fn no_page_holds_the_marks_of_a_merge() {
             "docs/models.md",
             "docs/scripted.md",
             "docs/operations.md",
+            "docs/remote.md",
             "docs/security.md",
         ])
     {

@@ -3,6 +3,7 @@
 pub(crate) mod fanout;
 pub(crate) mod idle;
 pub(crate) mod readers;
+pub(crate) mod strangers;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};

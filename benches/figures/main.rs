@@ -63,6 +63,7 @@ const FIGURES: &[Figure] = &[
     ("pause_20000", load::readers::pause),
     ("two_gigabytes", load::readers::gigabytes),
     ("killed_1000", load::idle::killed),
+    ("strangers", load::strangers::slow),
 ];
 
 fn main() {

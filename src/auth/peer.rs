@@ -5,6 +5,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use crate::event::PermissionMode;
+
 /// How a peer came in and what the kernel knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerKind {
@@ -31,12 +33,34 @@ pub struct PeerInfo {
     pub kind: PeerKind,
     /// How logs and `server/status` name it.
     pub label: String,
+    /// The highest permission mode that its way in allows.
+    pub mode_max: PermissionMode,
 }
 
 impl PeerInfo {
     /// A peer of this kind.
     pub fn new(kind: PeerKind) -> Self {
-        Self { kind, label: kind.to_string() }
+        let mode_max = match kind {
+            PeerKind::Unix { .. } | PeerKind::Stdio => PermissionMode::FullAccess,
+            PeerKind::Tcp { .. } => PermissionMode::WorkspaceWrite,
+        };
+        Self { kind, label: kind.to_string(), mode_max }
+    }
+
+    /// The same, as the address where it came in is configured (`[[listen]] mode_max`).
+    #[must_use]
+    pub fn up_to(mut self, mode_max: Option<PermissionMode>) -> Self {
+        self.mode_max = mode_max.unwrap_or(self.mode_max);
+        self
+    }
+
+    /// The same, which came in by TLS.
+    #[must_use]
+    pub fn by_tls(mut self) -> Self {
+        if let PeerKind::Tcp { address } = self.kind {
+            self.label = format!("tls:{address}");
+        }
+        self
     }
 
     /// Whether it must authenticate before anything else.

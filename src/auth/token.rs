@@ -3,9 +3,10 @@
 
 mod book;
 mod file;
+mod held;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,9 +15,12 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use zeroize::{Zeroize, Zeroizing};
 
-pub use self::book::TokenBook;
+pub use self::book::{NewToken, TokenBook};
 use self::file::Stamp;
+pub use self::held::Held;
+use self::held::Holders;
 use super::Scope;
+use crate::event::PermissionMode;
 
 /// What every secret begins with, so that scanners recognise a leaked one.
 pub const PREFIX: &str = "dshd_";
@@ -39,6 +43,8 @@ pub struct Token {
     pub name: String,
     /// What it may do.
     pub scope: Scope,
+    /// The highest permission mode that it may ask for; none: as its way in allows.
+    pub mode_max: Option<PermissionMode>,
     /// SHA-256 of its secret.
     pub hash: Hash,
     /// When it was made.
@@ -52,15 +58,6 @@ impl Token {
     pub fn expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|end| end <= now)
     }
-}
-
-/// Whom a secret belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admitted {
-    /// The token's name.
-    pub name: String,
-    /// What it may do.
-    pub scope: Scope,
 }
 
 /// Why a secret is not accepted. Clients are told no more than that it was not.
@@ -111,6 +108,14 @@ pub enum TokenError {
         /// The lock.
         path: PathBuf,
     },
+    /// A secret that could be guessed.
+    #[error("the secret of {name} has {chars} characters; it needs {SECRET_CHARS_MIN} to {SECRET_CHARS_MAX}")]
+    Weak {
+        /// Whose.
+        name: String,
+        /// Its length.
+        chars: usize,
+    },
     /// A name that no token can have.
     #[error("\"{name}\" is no name of a token: 1 to 64 letters, digits, `.`, `_` and `-`")]
     Name {
@@ -150,6 +155,9 @@ pub enum TokenError {
 pub struct Tokens {
     path: PathBuf,
     known: Mutex<Known>,
+    /// Those that are in no file.
+    given: Vec<Token>,
+    holders: Arc<Holders>,
 }
 
 #[derive(Debug, Default)]
@@ -161,7 +169,27 @@ struct Known {
 impl Tokens {
     /// The tokens of a file, which need not exist yet. Nothing is read before the first use.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), known: Mutex::new(Known::default()) }
+        Self { path: path.into(), known: Mutex::default(), given: Vec::new(), holders: Arc::default() }
+    }
+
+    /// The same, and one with scope `control` whose secret is given.
+    ///
+    /// # Errors
+    /// [`TokenError::Weak`] when the secret is empty or too short.
+    pub fn with_secret(mut self, name: &str, secret: &str, now: Timestamp) -> Result<Self, TokenError> {
+        if secret.len() < SECRET_CHARS_MIN || secret.len() > SECRET_CHARS_MAX {
+            return Err(TokenError::Weak { name: name.to_owned(), chars: secret.len() });
+        }
+        self.given.push(Token {
+            name: name.to_owned(),
+            scope: Scope::Control,
+            mode_max: None,
+            hash: hash(secret),
+            created_at: now,
+            expires_at: None,
+        });
+        self.known.get_mut().unwrap_or_else(PoisonError::into_inner).tokens.clone_from(&self.given);
+        Ok(self)
     }
 
     /// How many there are; reads the file, so that a bad one is found at start.
@@ -176,7 +204,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn authenticate(&self, secret: &str, now: Timestamp) -> Result<Admitted, Refusal> {
+    pub fn authenticate(&self, secret: &str, now: Timestamp) -> Result<Token, Refusal> {
         if secret.len() < SECRET_CHARS_MIN || secret.len() > SECRET_CHARS_MAX {
             return Err(Refusal::Malformed);
         }
@@ -187,7 +215,35 @@ impl Tokens {
         match found {
             None => Err(Refusal::Unknown),
             Some(token) if token.expired(now) => Err(Refusal::Expired { name: token.name }),
-            Some(token) => Ok(Admitted { name: token.name, scope: token.scope }),
+            Some(token) => Ok(token),
+        }
+    }
+
+    /// A connection has come in by a token, and ends when that does.
+    pub fn hold(&self, token: Token) -> Held {
+        self.holders.add(token)
+    }
+
+    /// Returns when at least one connection has come in by a token.
+    pub async fn someone_holds(&self) {
+        self.holders.some().await;
+    }
+
+    /// Ends the connections whose token is gone, has ended or is another now. A file that can't be read ends none: who
+    /// is in was let in by a file that could, and nobody new comes in.
+    pub fn end_revoked(&self, now: Timestamp) {
+        let held = self.holders.tokens();
+        let looked = self.with_tokens(|tokens| {
+            held.into_iter().filter(|held| held.expired(now) || !tokens.contains(held)).collect::<Vec<_>>()
+        });
+        match looked {
+            Ok(ended) => {
+                self.holders.readable();
+                for token in &ended {
+                    self.holders.end(token, now);
+                }
+            }
+            Err(error) => self.holders.unreadable(&error),
         }
     }
 
@@ -198,6 +254,7 @@ impl Tokens {
         if known.stamp != stamp {
             *known = Known::default();
             known.tokens = file::read(&self.path)?;
+            known.tokens.extend_from_slice(&self.given);
             known.stamp = stamp;
         }
         Ok(look(&known.tokens))
@@ -256,7 +313,7 @@ mod tests {
 
     async fn create(place: &Place, name: &str, scope: Scope, life: Option<Duration>) -> Zeroizing<String> {
         let book = TokenBook::new(&place.path);
-        book.create(name, scope, life, Timestamp::now()).await.unwrap().1
+        book.create(NewToken { name, scope, mode_max: None, life }, Timestamp::now()).await.unwrap().1
     }
 
     #[tokio::test]
@@ -268,8 +325,12 @@ mod tests {
         assert!(laptop.starts_with(PREFIX) && laptop.len() == PREFIX.len() + 43, "{}", laptop.len());
         let now = Timestamp::now();
         let admitted = |secret: &str| tokens.authenticate(secret, now).unwrap();
-        assert_eq!(admitted(&laptop), Admitted { name: "laptop".to_owned(), scope: Scope::Control });
-        assert_eq!(admitted(&grafana), Admitted { name: "grafana".to_owned(), scope: Scope::Observe });
+        for (secret, name, scope) in
+            [(&laptop, "laptop", Scope::Control), (&grafana, "grafana", Scope::Observe)]
+        {
+            let token = admitted(secret);
+            assert_eq!((token.name.as_str(), token.scope), (name, scope));
+        }
         let wrong = laptop.replace(&laptop[10..12], "__");
         assert!(matches!(tokens.authenticate(&wrong, now), Err(Refusal::Unknown)));
     }
@@ -291,6 +352,35 @@ mod tests {
         assert!(tokens.authenticate(&secret, Timestamp::now()).is_ok());
         TokenBook::new(&place.path).revoke("laptop").await.unwrap();
         assert!(matches!(tokens.authenticate(&secret, Timestamp::now()), Err(Refusal::Unknown)));
+    }
+
+    #[tokio::test]
+    async fn who_is_in_by_a_token_is_told_when_it_is_revoked_expires_or_changes() {
+        let place = place();
+        let tokens = Tokens::new(&place.path);
+        let now = Timestamp::now();
+        let mut held = Vec::new();
+        for (name, life) in [("kept", None), ("revoked", None), ("expired", Some(Duration::from_mins(1)))] {
+            let secret = create(&place, name, Scope::Control, life).await;
+            held.push(tokens.hold(tokens.authenticate(&secret, now).unwrap()));
+        }
+        let ended = |held: &[Held]| held.iter().map(|held| held.ended().is_cancelled()).collect::<Vec<_>>();
+        tokens.end_revoked(now);
+        assert_eq!(ended(&held), [false, false, false]);
+        TokenBook::new(&place.path).revoke("revoked").await.unwrap();
+        tokens.end_revoked(now);
+        assert_eq!(ended(&held), [false, true, false]);
+        tokens.end_revoked(now + jiff::SignedDuration::from_secs(61));
+        assert_eq!(ended(&held), [false, true, true]);
+        let text = fs::read_to_string(&place.path).unwrap();
+        fs::write(&place.path, "not TOML").unwrap();
+        tokens.end_revoked(now);
+        assert_eq!(ended(&held), [false, true, true], "a file that can't be read ends nobody");
+        fs::write(&place.path, text.replace("control", "observe")).unwrap();
+        tokens.end_revoked(now);
+        assert_eq!(ended(&held), [true, true, true]);
+        drop(held);
+        assert!(tokens.holders.tokens().is_empty());
     }
 
     #[tokio::test]

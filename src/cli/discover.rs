@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Failure, Globals, exit};
-use crate::client::{Address, ConnectError, Stream};
+use crate::client::{Address, ConnectError, Stream, Trust};
 use crate::config::Loaded;
 
 /// The socket of a daemon that serves a whole machine.
@@ -88,11 +88,16 @@ impl DaemonFile {
     /// Its addresses, those that need no token first.
     fn targets(&self) -> Vec<Target> {
         let mut addresses: Vec<Address> =
-            self.listeners.iter().filter_map(|listener| listener.address.parse().ok()).collect();
+            self.listeners.iter().filter_map(|listener| from_here(&listener.address).parse().ok()).collect();
         addresses.sort_by_key(|address| !matches!(address, Address::Unix(_)));
         let target = |address| Target { address, origin: Origin::DaemonFile };
         addresses.into_iter().map(target).collect()
     }
+}
+
+/// An address that is all of a machine's, as this machine reaches it.
+fn from_here(address: &str) -> String {
+    address.replace(":0.0.0.0:", ":127.0.0.1:").replace(":[::]:", ":[::1]:")
 }
 
 /// Whether a daemon holds the data directory. Asking takes no lock when one does.
@@ -152,15 +157,21 @@ pub(super) enum Missing {
 pub(super) async fn search(globals: &Globals, loaded: &Loaded) -> Result<Search, (Target, ConnectError)> {
     let mut missing = Missing::NoSocket(loaded.paths.socket.clone());
     let mut seen = Vec::new();
+    // What this machine's own daemon has, if it has one.
+    let ca = Some(loaded.paths.data_dir.join("tls/ca.pem")).filter(|ca| ca.exists());
+    let trust = Trust { ca, ..Trust::default() };
     for target in local(globals, loaded) {
         let is_of_file = target.origin == Origin::DaemonFile;
-        match Stream::open(&target.address, CONNECT_TIMEOUT).await {
+        match Stream::open(&target.address, &trust, CONNECT_TIMEOUT).await {
             Ok(stream) if !is_of_file || is_held(&loaded.paths.data_dir) => {
                 return Ok(Search::Found(Box::new((target, stream))));
             }
             Ok(_) => seen.push("daemon.json is stale: another daemon listens there".to_owned()),
             Err(ConnectError::NoSocket { .. }) if is_of_file => {
                 seen.push(format!("daemon.json is stale: there is no socket at {}", target.address));
+            }
+            Err(ConnectError::Tls { problem, .. }) if is_of_file => {
+                seen.push(format!("{} can't be used: {problem}", target.address));
             }
             Err(ConnectError::Io { .. }) if is_of_file => {
                 seen.push(format!("daemon.json is stale: nobody listens at {}", target.address));

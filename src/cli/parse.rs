@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_value_is_told_in_one_sentence() {
         refused("cancel", "<ID>", "usage: dshd cancel");
-        refused("serve --listen foo", "expected unix:/path or tcp:host:port", "--help");
+        refused("serve --listen foo", "expected unix:/path, tcp:host:port or tls:host:port", "--help");
         refused("", "no command was given", "dshd prompt TEXT");
         assert!(!parsed("cancel").unwrap_err().failure.message.contains('\n'));
     }

@@ -9,7 +9,8 @@ use zeroize::Zeroizing;
 
 use super::discover::{self, CONNECT_TIMEOUT, Origin, Search, Target};
 use super::{Failure, Globals, autostart, exit, refusal, tell};
-use crate::client::{Address, CallError, Client, Notifications, Stream};
+use crate::auth::certificate::PinError;
+use crate::client::{CallError, Client, Notifications, Stream, Trust};
 use crate::config::Loaded;
 use crate::protocol::{ClientInfo, InitializeParams, InitializeResult, Method, ServerInfo, VERSION};
 
@@ -109,7 +110,7 @@ pub(super) async fn stream(
     start: Start,
 ) -> Result<(Target, Stream), Failure> {
     if let Some(target) = discover::named(globals, loaded)? {
-        return match Stream::open(&target.address, CONNECT_TIMEOUT).await {
+        return match Stream::open(&target.address, &trust(globals, loaded)?, CONNECT_TIMEOUT).await {
             Ok(stream) => Ok((target, stream)),
             Err(error) => Err(refusal::connect(&target, error, loaded)),
         };
@@ -185,7 +186,7 @@ pub(super) async fn greet(
     let (client, notifications) = Client::on(stream);
     let refused = |error| refusal::call(&target, error);
     let patience = globals.args.timeout.unwrap_or(ANSWER_TIMEOUT);
-    if matches!(target.address, Address::Tcp(_))
+    if target.address.needs_token()
         && let Some(token) = token(globals)?
     {
         client.authenticate(&token, patience).await.map_err(refused)?;
@@ -222,6 +223,28 @@ fn check_protocol(greeted: &Greeted) -> Result<(), Failure> {
         env!("CARGO_PKG_VERSION")
     );
     Err(Failure::new(exit::PROTOCOL, "protocol_version", message).with_help("dshd stop, then try again"))
+}
+
+/// Whom to trust at a `tls:` address: what the flags say, else the configuration, else our own daemon's CA.
+///
+/// # Errors
+/// When the configuration's pin is none.
+pub(super) fn trust(globals: &Globals, loaded: &Loaded) -> Result<Trust, Failure> {
+    let client = &loaded.config.client;
+    let cwd = globals.environment.cwd();
+    let named = globals.args.ca.as_ref().map(|path| cwd.join(path)).or_else(|| client.ca.clone());
+    let pin = match (globals.args.pin, &client.pin) {
+        (Some(pin), _) => Some(pin),
+        (None, Some(text)) => Some(text.parse().map_err(|error: PinError| {
+            Failure::new(exit::CONFIG, "config", format!("client.pin: {error}"))
+                .with_help("dshd tls fingerprint")
+        })?),
+        (None, None) => None,
+    };
+    let ours = loaded.paths.data_dir.join("tls/ca.pem");
+    let ca = named.or_else(|| (pin.is_none() && ours.exists()).then_some(ours));
+    let identity = client.cert.clone().zip(client.key.clone());
+    Ok(Trust { ca, pin, identity })
 }
 
 /// The token for TCP: the flag's file, the variable, the variable's file.

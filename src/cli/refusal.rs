@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::discover::{DaemonFile, Missing, Target};
 use super::{Failure, exit};
-use crate::client::{Address, CallError, ConnectError, RpcError};
+use crate::client::tls::TlsProblem;
+use crate::client::{CallError, ConnectError, RpcError};
 use crate::config::Loaded;
 
 /// No daemon runs here.
@@ -46,11 +47,44 @@ pub(super) fn connect(target: &Target, error: ConnectError, loaded: &Loaded) -> 
         ConnectError::NobodyListens { path } => missing(&Missing::Died(path), loaded),
         ConnectError::NotAllowed { path } => not_allowed(&path),
         ConnectError::Refused { source } => call(target, source),
+        ConnectError::Tls { ref problem, .. } => {
+            let ours = matches!(problem, TlsProblem::NoTrust | TlsProblem::File { .. });
+            let code = if ours { exit::USAGE } else { exit::UNREACHABLE };
+            Failure::new(code, "tls", error.to_string()).with_help(tls_help(problem, target))
+        }
         ConnectError::PathTooLong { .. } => {
             Failure::new(exit::USAGE, "usage", error.to_string()).with_help("use a shorter path")
         }
         ConnectError::TimedOut { .. } | ConnectError::Ssh { .. } | ConnectError::Io { .. } => {
             unreachable(error.to_string()).with_help(check)
+        }
+    }
+}
+
+/// What to do when there is no TLS.
+fn tls_help(problem: &TlsProblem, target: &Target) -> String {
+    match problem {
+        TlsProblem::NoTrust => "pass --ca FILE (the ca.pem that dshd tls init has made there), or --pin sha256:… as dshd \
+                                tls fingerprint prints it there"
+            .to_owned(),
+        TlsProblem::File { .. } => "mend the file, or name another with --ca".to_owned(),
+        TlsProblem::WrongName { asked, .. } => format!(
+            "connect by one of those names, or where the daemon runs: dshd tls renew --name {asked}, then reload it"
+        ),
+        TlsProblem::Expired { .. } => {
+            "where the daemon runs: dshd tls renew, then reload it (SIGHUP); and see that the clocks are right".to_owned()
+        }
+        TlsProblem::UnknownCa => "pass the CA of that daemon with --ca FILE; it may have a new one".to_owned(),
+        TlsProblem::OtherKey { .. } => {
+            "compare with dshd tls fingerprint where the daemon runs; if nobody renewed its key, somebody is in between"
+                .to_owned()
+        }
+        TlsProblem::NotTls | TlsProblem::Ended => format!(
+            "is it an address without TLS (tcp:…), or another program's? check {} (came from {})",
+            target.address, target.origin
+        ),
+        TlsProblem::NoProtocol | TlsProblem::Other(_) => {
+            format!("check the address {} (came from {})", target.address, target.origin)
         }
     }
 }
@@ -100,7 +134,7 @@ pub(super) fn rpc(target: &Target, error: &RpcError) -> Failure {
 
 fn help(target: &Target, error: &RpcError) -> Option<String> {
     match error.kind.as_str() {
-        "unauthenticated" if matches!(target.address, Address::Tcp(_)) => Some(
+        "unauthenticated" if target.address.needs_token() => Some(
             "pass --token-file FILE or set DSHD_TOKEN; where the daemon runs, dshd token create NAME makes a token"
                 .to_owned(),
         ),

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::discover::{CONNECT_TIMEOUT, Origin, Target, is_held};
 use super::reach::{self, ANSWER_TIMEOUT, Start};
 use super::{Failure, Globals, exit, human, output, refusal, tell};
-use crate::client::Stream;
+use crate::client::{Stream, Trust};
 use crate::config::Loaded;
 use crate::protocol::{DrainParams, Empty, Method};
 
@@ -60,9 +60,10 @@ pub(super) async fn run(args: StopArgs, globals: &Globals) -> Result<u8, Failure
     let patience = globals.args.timeout.unwrap_or(patience);
     tell::remark(globals, "waiting for running turns to end");
     let target = greeted.target.clone();
+    let trust = reach::trust(globals, &loaded)?;
     let ending = async {
         greeted.client.ended().await;
-        until_gone(&target, &loaded).await;
+        until_gone(&target, &trust, &loaded).await;
     };
     if tokio::time::timeout(patience, ending).await.is_err() {
         let message = format!("dshd at {} is still stopping after {patience:?}", target.address);
@@ -72,8 +73,8 @@ pub(super) async fn run(args: StopArgs, globals: &Globals) -> Result<u8, Failure
 }
 
 /// Waits until nobody answers there, and the data directory is free for the next one.
-async fn until_gone(target: &Target, loaded: &Loaded) {
-    while Stream::open(&target.address, CONNECT_TIMEOUT).await.is_ok() {
+async fn until_gone(target: &Target, trust: &Trust, loaded: &Loaded) {
+    while Stream::open(&target.address, trust, CONNECT_TIMEOUT).await.is_ok() {
         sleep(LOOK_EVERY).await;
     }
     while target.origin == Origin::DaemonFile && is_held(&loaded.paths.data_dir) {

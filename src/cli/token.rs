@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::{Failure, Globals, exit, output};
 use crate::auth::Scope;
-use crate::auth::token::{Token, TokenBook, TokenError};
+use crate::auth::token::{NewToken, Token, TokenBook, TokenError};
+use crate::event::PermissionMode;
+use crate::protocol::Mode;
 use crate::telemetry;
 
 /// Arguments of `dshd token`.
@@ -18,6 +20,7 @@ use crate::telemetry;
 #[command(after_long_help = "EXAMPLES:
   dshd token create laptop > ~/.config/dshd/laptop.token
   dshd token create grafana --scope observe --expires 90d
+  dshd token create ci --mode-max read-only > ci.token
   dshd token revoke laptop")]
 pub struct TokenArgs {
     /// What to do
@@ -36,6 +39,9 @@ pub enum TokenAction {
         /// What it may do
         #[arg(long, value_enum, default_value_t, value_name = "SCOPE")]
         scope: ScopeName,
+        /// The highest permission mode that it may ask for; without it as the address allows
+        #[arg(long, value_enum, value_name = "MODE")]
+        mode_max: Option<super::prompt::PermissionMode>,
         /// It ends after so long, as 90d; without it never
         #[arg(long, value_name = "DUR", value_parser = crate::config::duration::parse)]
         expires: Option<Duration>,
@@ -46,7 +52,7 @@ pub enum TokenAction {
         #[arg(long)]
         no_header: bool,
     },
-    /// Remove a token; it is refused from then on
+    /// Remove a token: it is refused from then on, and its connections are closed
     Revoke {
         /// Its name
         #[arg(value_name = "NAME")]
@@ -76,8 +82,10 @@ impl From<ScopeName> for Scope {
 pub(super) async fn run(args: TokenArgs, globals: &Globals) -> Result<u8, Failure> {
     let book = TokenBook::new(&globals.load()?.paths.tokens);
     match args.action {
-        TokenAction::Create { name, scope, expires } => {
-            create(&book, &name, scope.into(), expires, globals).await
+        TokenAction::Create { name, scope, mode_max, expires } => {
+            let mode_max = mode_max.map(|mode| Mode::from(mode).into());
+            let new = NewToken { name: &name, scope: scope.into(), mode_max, life: expires };
+            create(&book, new, globals).await
         }
         TokenAction::List { no_header } => list(&book, no_header, globals),
         TokenAction::Revoke { name } => revoke(&book, &name, globals).await,
@@ -98,6 +106,8 @@ struct CreatedDocument<'a> {
 struct TokenDocument<'a> {
     name: &'a str,
     scope: Scope,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode_max: Option<Mode>,
     created_at: String,
     expires_at: Option<String>,
     expired: bool,
@@ -108,6 +118,7 @@ impl<'a> TokenDocument<'a> {
         Self {
             name: &token.name,
             scope: token.scope,
+            mode_max: token.mode_max.map(Mode::from),
             created_at: iso(token.created_at),
             expires_at: token.expires_at.map(iso),
             expired: token.expired(now),
@@ -120,18 +131,13 @@ fn iso(time: Timestamp) -> String {
     format!("{time:.3}")
 }
 
-async fn create(
-    book: &TokenBook,
-    name: &str,
-    scope: Scope,
-    life: Option<Duration>,
-    globals: &Globals,
-) -> Result<u8, Failure> {
+async fn create(book: &TokenBook, new: NewToken<'_>, globals: &Globals) -> Result<u8, Failure> {
+    let NewToken { name, scope, life, .. } = new;
     if life.is_some_and(|life| life.is_zero()) {
         return Err(Failure::usage("a token that ends at once is of no use").with_help("--expires 90d"));
     }
     let now = Timestamp::now();
-    let (token, secret) = book.create(name, scope, life, now).await?;
+    let (token, secret) = book.create(new, now).await?;
     if globals.args.json {
         let schema = "dshd.tokenCreated/1";
         let token = TokenDocument::new(&token, now);
@@ -142,7 +148,8 @@ async fn create(
     if !globals.args.quiet {
         let end =
             token.expires_at.map_or_else(|| "never ends".to_owned(), |end| format!("ends {}", iso(end)));
-        telemetry::say(&format!("token {name}: scope {scope}, {end}; its secret is kept nowhere else"));
+        let mode = token.mode_max.map_or_else(String::new, |mode| format!(", up to {}", mode.as_str()));
+        telemetry::say(&format!("token {name}: scope {scope}{mode}, {end}; its secret is kept nowhere else"));
     }
     if std::io::stdout().is_terminal() {
         telemetry::say(&format!(
@@ -177,7 +184,7 @@ fn table(tokens: &[TokenDocument<'_>], no_header: bool) -> String {
     let mut text = String::new();
     // Writing to a text cannot fail.
     if !no_header && !tokens.is_empty() {
-        let _ = writeln!(text, "{:width$}  {:7}  {:24}  EXPIRES", "NAME", "SCOPE", "CREATED");
+        let _ = writeln!(text, "{:width$}  {:7}  {:15}  {:24}  EXPIRES", "NAME", "SCOPE", "UP TO", "CREATED");
     }
     for token in tokens {
         let end = match &token.expires_at {
@@ -186,7 +193,8 @@ fn table(tokens: &[TokenDocument<'_>], no_header: bool) -> String {
             Some(end) => end.clone(),
         };
         let scope = token.scope.as_str();
-        let _ = writeln!(text, "{:width$}  {scope:7}  {:24}  {end}", token.name, token.created_at);
+        let mode = token.mode_max.map_or("-", |mode| PermissionMode::from(mode).as_str());
+        let _ = writeln!(text, "{:width$}  {scope:7}  {mode:15}  {:24}  {end}", token.name, token.created_at);
     }
     text
 }
@@ -202,7 +210,7 @@ async fn revoke(book: &TokenBook, name: &str, globals: &Globals) -> Result<u8, F
     if globals.args.json {
         output::print_json(&RevokedDocument { schema: "dshd.tokenRevoked/1", revoked: name })?;
     } else if !globals.args.quiet {
-        telemetry::say(&format!("revoked {name}; connections that it has opened go on until they end"));
+        telemetry::say(&format!("revoked {name}; a running daemon closes its connections"));
     }
     Ok(exit::OK)
 }
@@ -221,6 +229,7 @@ impl From<TokenError> for Failure {
                 }
                 failure.with_help(format!("there are: {}", known.join(", ")))
             }
+            TokenError::Weak { .. } => Self::new(exit::CONFIG, "config", message),
             TokenError::Malformed { .. } => Self::new(exit::CONFIG, "config", message)
                 .with_help("mend the file, or remove it and create anew"),
             TokenError::Held { .. } => Self::new(exit::REFUSED, "held", message).with_help("try again"),
@@ -241,6 +250,7 @@ mod tests {
         let token = |name: &str, scope, expires_at| Token {
             name: name.to_owned(),
             scope,
+            mode_max: (scope == Scope::Observe).then_some(PermissionMode::ReadOnly),
             hash: [1; 32],
             created_at: now,
             expires_at,
@@ -249,9 +259,9 @@ mod tests {
         let documents: Vec<_> = tokens.iter().map(|token| TokenDocument::new(token, now)).collect();
         assert_eq!(
             table(&documents, false),
-            "NAME     SCOPE    CREATED                   EXPIRES\n\
-             a        control  2026-12-01T00:00:00.000Z  never\n\
-             grafana  observe  2026-12-01T00:00:00.000Z  2026-12-01T00:00:00.000Z (expired)\n"
+            "NAME     SCOPE    UP TO            CREATED                   EXPIRES\n\
+             a        control  -                2026-12-01T00:00:00.000Z  never\n\
+             grafana  observe  read-only        2026-12-01T00:00:00.000Z  2026-12-01T00:00:00.000Z (expired)\n"
         );
         assert!(table(&documents, true).starts_with("a "));
     }

@@ -1,4 +1,4 @@
-//! Where a daemon is, as people write it: `unix:/path`, `tcp:host:port`, `ssh:[user@]host`.
+//! Where a daemon is, as people write it: `unix:/path`, `tcp:host:port`, `tls:host:port`, `ssh:[user@]host`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +11,8 @@ pub enum Address {
     Unix(PathBuf),
     /// `host:port`, resolved at connect.
     Tcp(String),
+    /// `host:port` where TLS is spoken.
+    Tls(String),
     /// `[user@]host`: runs `ssh host dshd connect` there, so that no port is opened.
     Ssh(String),
 }
@@ -19,7 +21,7 @@ pub enum Address {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// No known scheme.
-    #[error("{0:?} is no address: write unix:/path, tcp:host:port or ssh:[user@]host")]
+    #[error("{0:?} is no address: write unix:/path, tcp:host:port, tls:host:port or ssh:[user@]host")]
     Scheme(String),
     /// The path of a Unix socket is relative or empty.
     #[error("{0:?}: the path of a Unix socket is absolute, as in unix:/run/dshd/dshd.sock")]
@@ -30,9 +32,6 @@ pub enum AddressError {
     /// No host, or one that ssh would take for an option.
     #[error("{0:?} needs a host, as in ssh:me@example.org")]
     Host(String),
-    /// TLS comes with a later version.
-    #[error("{0:?}: this dshd has no TLS; use ssh:[user@]host")]
-    Tls(String),
 }
 
 impl FromStr for Address {
@@ -43,18 +42,26 @@ impl FromStr for Address {
         match text.split_once(':') {
             Some(("unix", path)) if path.starts_with('/') => Ok(Self::Unix(PathBuf::from(path))),
             Some(("unix", _)) => Err(AddressError::Path(owned())),
-            Some(("tcp", rest)) => match rest.rsplit_once(':') {
-                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0) => {
-                    Ok(Self::Tcp(rest.to_owned()))
-                }
-                Some(_) | None => Err(AddressError::HostPort(owned())),
-            },
+            Some(("tcp", rest)) if is_host_port(rest) => Ok(Self::Tcp(rest.to_owned())),
+            Some(("tls", rest)) if is_host_port(rest) => Ok(Self::Tls(rest.to_owned())),
+            Some(("tcp" | "tls", _)) => Err(AddressError::HostPort(owned())),
             Some(("ssh", host)) if is_ssh_host(host) => Ok(Self::Ssh(host.to_owned())),
             Some(("ssh", _)) => Err(AddressError::Host(owned())),
-            Some(("tls", _)) => Err(AddressError::Tls(owned())),
             Some(_) | None if text.starts_with('/') => Ok(Self::Unix(PathBuf::from(text))),
             Some(_) | None => Err(AddressError::Scheme(owned())),
         }
+    }
+}
+
+fn is_host_port(text: &str) -> bool {
+    text.rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0))
+}
+
+impl Address {
+    /// Whether a token has to be shown there.
+    pub fn needs_token(&self) -> bool {
+        matches!(self, Self::Tcp(_) | Self::Tls(_))
     }
 }
 
@@ -70,6 +77,7 @@ impl fmt::Display for Address {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(host_port) => write!(f, "tcp:{host_port}"),
+            Self::Tls(host_port) => write!(f, "tls:{host_port}"),
             Self::Ssh(host) => write!(f, "ssh:{host}"),
         }
     }
@@ -81,8 +89,13 @@ mod tests {
 
     #[test]
     fn an_address_reads_back_as_it_was_written() {
-        for text in ["unix:/run/dshd/dshd.sock", "tcp:127.0.0.1:7433", "tcp:[::1]:7433", "ssh:me@db.example"]
-        {
+        for text in [
+            "unix:/run/dshd/dshd.sock",
+            "tcp:127.0.0.1:7433",
+            "tcp:[::1]:7433",
+            "tls:db:7433",
+            "ssh:me@db.example",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }
@@ -100,7 +113,7 @@ mod tests {
         assert!(matches!(error("tcp:7433"), AddressError::HostPort(_)));
         assert!(matches!(error("tcp:db:0"), AddressError::HostPort(_)));
         assert!(matches!(error("ssh:"), AddressError::Host(_)));
-        assert!(matches!(error("tls:db:7420"), AddressError::Tls(_)));
+        assert!(matches!(error("tls:db"), AddressError::HostPort(_)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
+use super::tls::TlsProblem;
 use crate::protocol::Method;
 
 /// An error that the daemon answered with.
@@ -83,6 +84,14 @@ pub enum ConnectError {
     Refused {
         /// What it said.
         source: CallError,
+    },
+    /// There is no TLS with what answers, or it is not trusted.
+    #[error("cannot connect to {address}: {problem}")]
+    Tls {
+        /// Where to.
+        address: String,
+        /// Why.
+        problem: TlsProblem,
     },
     /// `ssh` could not be started.
     #[error("cannot run ssh: {source}")]

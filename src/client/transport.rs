@@ -1,4 +1,4 @@
-//! Byte streams to a daemon: Unix socket, TCP, ssh. Each way to fail keeps its own name.
+//! Byte streams to a daemon: Unix socket, TCP, TLS, ssh. Each way to fail keeps its own name.
 
 use std::io;
 use std::path::Path;
@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::address::Address;
 use super::error::ConnectError;
+use super::tls::{self, Trust};
 
 /// A Unix socket's path has at most so many bytes on Linux; one more is the terminating zero.
 pub const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -29,15 +30,16 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Opens a stream within `deadline`.
+    /// Opens a stream within `deadline`. `trust` is for TLS alone.
     ///
     /// # Errors
     /// [`ConnectError`], which tells apart what a person has to do about it.
-    pub async fn open(address: &Address, deadline: Duration) -> Result<Self, ConnectError> {
+    pub async fn open(address: &Address, trust: &Trust, deadline: Duration) -> Result<Self, ConnectError> {
         let opening = async {
             match address {
                 Address::Unix(path) => unix(path).await,
                 Address::Tcp(host_port) => tcp(host_port).await,
+                Address::Tls(host_port) => tls(host_port, trust).await,
                 Address::Ssh(host) => ssh(host),
             }
         };
@@ -92,6 +94,19 @@ async fn tcp(host_port: &str) -> Result<Stream, ConnectError> {
     // A frame is one write; waiting for more would only delay it.
     stream.set_nodelay(true).map_err(failed)?;
     let (reader, writer) = stream.into_split();
+    Ok(Stream { reader: Box::new(reader), writer: Box::new(writer), child: None })
+}
+
+async fn tls(host_port: &str, trust: &Trust) -> Result<Stream, ConnectError> {
+    let failed = |source| ConnectError::Io { address: format!("tls:{host_port}"), source };
+    let stream = TcpStream::connect(host_port).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let host = host_port.rsplit_once(':').map_or(host_port, |(host, _)| host);
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let stream = tls::secure(stream, host, trust)
+        .await
+        .map_err(|problem| ConnectError::Tls { address: format!("tls:{host_port}"), problem })?;
+    let (reader, writer) = tokio::io::split(stream);
     Ok(Stream { reader: Box::new(reader), writer: Box::new(writer), child: None })
 }
 

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{ByteSize, Config, ConfigError, Limits, Listen, Source, keys, mcp, provider_check};
+use super::paths::tls_files;
+use super::{
+    ByteSize, Config, ConfigError, Limits, Listen, SandboxSetting, Source, keys, mcp, provider_check,
+};
 
 /// Longest path of a Unix socket on Linux, without its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -41,7 +44,7 @@ pub(super) fn check(config: &Config, sources: &BTreeMap<String, Source>) -> Resu
     let checked = config
         .listen
         .iter()
-        .try_for_each(|listen| address(listen, config.tools.allow_unsandboxed_remote))
+        .try_for_each(|listen| address(listen, config))
         .and_then(|()| {
             config.providers.iter().try_for_each(|(name, one)| provider_check::provider(name, one))
         })
@@ -67,13 +70,18 @@ fn origin(key: &str, sources: &BTreeMap<String, Source>) -> Source {
     sources.get(key).or_else(|| below().map(|(_, source)| source)).cloned().unwrap_or(Source::Default)
 }
 
-fn address(listen: &Listen, allow_unsandboxed_remote: bool) -> Checked {
-    match (&listen.unix, &listen.tcp) {
-        (Some(path), None) => socket_path(path),
-        (None, Some(address)) => tcp(address, allow_unsandboxed_remote),
-        (None, None) | (Some(_), Some(_)) => {
-            refuse("listen", "each address has exactly one of `unix` and `tcp`")
+fn address(listen: &Listen, config: &Config) -> Checked {
+    match (&listen.unix, &listen.tcp, &listen.fd) {
+        (Some(_), None, None) if listen.tls.is_some() => {
+            refuse("listen", "`tls` is for a `tcp` address; a Unix socket is protected by the kernel")
         }
+        (Some(path), None, None) => socket_path(path),
+        (None, Some(address), None) => tcp(address, listen, config),
+        (None, None, Some(name)) if !name.is_empty() && !name.contains([':', '/']) => Ok(()),
+        (None, None, Some(_)) => {
+            refuse("listen", "`fd` is a name that FileDescriptorName= gives, as \"dshd-tcp\"")
+        }
+        (_, _, _) => refuse("listen", "each address has exactly one of `unix`, `tcp` and `fd`"),
     }
 }
 
@@ -118,25 +126,41 @@ fn socket_path(path: &Path) -> Checked {
     Ok(())
 }
 
-fn tcp(address: &str, allow_unsandboxed_remote: bool) -> Checked {
+fn tcp(address: &str, listen: &Listen, config: &Config) -> Checked {
     let (host, _) =
         Listen::split_tcp(address).map_err(|reason| Refusal { key: "listen".to_owned(), reason })?;
-    let loopback = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if !loopback {
-        let reason = format!(
-            "tcp:{address} is not a loopback address, and without TLS others could read along; \
-             listen on 127.0.0.1 and come in by ssh"
-        );
-        return refuse("listen", reason);
+    let ip = host.parse::<IpAddr>().map(|ip| ip.to_canonical());
+    let loopback = host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback());
+    if !loopback && listen.tls.is_none() {
+        return refuse("listen", tls_needed(address, config.data_dir.as_deref()));
     }
-    if !allow_unsandboxed_remote {
+    if config.tools.sandbox == SandboxSetting::Off && !config.tools.allow_unsandboxed_remote {
         let reason = format!(
-            "tcp:{address}: tools run without a sandbox, so whoever has a token has your account; \
+            "tcp:{address}: with tools.sandbox = \"off\" whoever has a token has your account; \
              set tools.allow_unsandboxed_remote = true if you mean it"
         );
         return refuse("listen", reason);
     }
     Ok(())
+}
+
+/// What to do before an address is served that other machines reach. Names every line.
+pub fn tls_needed(address: &str, data_dir: Option<&Path>) -> String {
+    let (cert, key) = tls_files(data_dir.unwrap_or(Path::new("<data_dir>")));
+    format!(
+        "tcp:{address} can be reached from other machines, which could read along without TLS; run\n  \
+         dshd tls init --name {}\n  dshd token create NAME > NAME.token\nand write\n  [[listen]]\n  tcp = \
+         \"{address}\"\n  tls = {{ cert = \"{}\", key = \"{}\" }}\nor listen on 127.0.0.1 and come in by ssh",
+        name_for(address),
+        cert.display(),
+        key.display(),
+    )
+}
+
+/// The name that a certificate of an address would have.
+fn name_for(address: &str) -> &str {
+    let host = Listen::split_tcp(address).map_or("HOST", |(host, _)| host);
+    if host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified()) { "HOST" } else { host }
 }
 
 fn default_provider(config: &Config) -> Checked {
@@ -202,6 +226,7 @@ fn counts(config: &Config) -> Checked {
         ("limits.connections_per_uid", limits.connections_per_uid),
         ("limits.subscriptions", limits.subscriptions),
         ("limits.preauth_connections", limits.preauth_connections),
+        ("limits.preauth_per_source", limits.preauth_per_source),
         ("limits.children", limits.children),
         ("limits.jobs", limits.jobs),
         ("limits.bad_frames", limits.bad_frames as usize),
@@ -325,26 +350,55 @@ mod tests {
 
     #[test]
     fn an_address_has_exactly_one_kind() {
-        refused(|config| config.listen.push(Listen::default()), "exactly one of `unix` and `tcp`");
-        let both = Listen { unix: Some("/x".into()), tcp: Some("127.0.0.1:0".to_owned()) };
-        refused(move |config| config.listen.push(both), "exactly one of `unix` and `tcp`");
+        refused(|config| config.listen.push(Listen::default()), "exactly one of `unix`, `tcp` and `fd`");
+        let both = Listen { unix: Some("/x".into()), ..Listen::tcp("127.0.0.1:0") };
+        refused(move |config| config.listen.push(both), "exactly one of `unix`, `tcp` and `fd`");
+        let unix = Listen { tls: Some(super::super::ListenTls::default()), ..Listen::unix("/x") };
+        refused(move |config| config.listen.push(unix), "`tls` is for a `tcp` address");
+        let unnamed = Listen { fd: Some(String::new()), ..Listen::default() };
+        refused(move |config| config.listen.push(unnamed), "`fd` is a name");
     }
 
     #[test]
     fn an_address_that_the_world_could_reach_is_refused() {
-        for address in ["0.0.0.0:0", "[::]:0", "192.168.0.7:7433", "example.org:1"] {
+        for address in ["0.0.0.0:0", "[::]:0", "192.168.0.7:7433", "[::ffff:10.0.0.1]:1", "example.org:1"] {
             let change = move |config: &mut Config| {
                 config.tools.allow_unsandboxed_remote = true;
                 config.listen.push(Listen::tcp(address));
             };
-            refused(change, "is not a loopback address");
+            refused(change, "can be reached from other machines");
         }
     }
 
     #[test]
+    fn an_address_that_the_world_reaches_is_served_with_tls_and_the_lines_to_write_are_told() {
+        let mut config = Config { listen: vec![Listen::tls("0.0.0.0:7433")], ..Config::default() };
+        config.tools.allow_unsandboxed_remote = true;
+        assert!(check(&config, &BTreeMap::new()).is_ok());
+        let told = tls_needed("10.0.0.7:7433", Some(Path::new("/d")));
+        for line in [
+            "\n  dshd tls init --name 10.0.0.7\n",
+            "\n  dshd token create NAME > NAME.token\n",
+            "\n  [[listen]]\n  tcp = \"10.0.0.7:7433\"\n  tls = { cert = \"/d/tls/server.pem\", key = \"/d/tls/server.key\" }\n",
+        ] {
+            assert!(told.contains(line), "{told}");
+        }
+        assert!(tls_needed("0.0.0.0:1", None).contains("--name HOST"));
+    }
+
+    #[test]
     fn tcp_needs_a_word_while_tools_run_without_a_sandbox() {
-        refused(|config| config.listen.push(Listen::tcp("127.0.0.1:0")), "allow_unsandboxed_remote = true");
+        let off = |config: &mut Config| {
+            config.tools.sandbox = SandboxSetting::Off;
+            config.listen.push(Listen::tcp("127.0.0.1:0"));
+        };
+        refused(off, "allow_unsandboxed_remote = true");
         let mut config = Config { listen: vec![Listen::tcp("[::1]:0")], ..Config::default() };
+        assert!(
+            check(&config, &BTreeMap::new()).is_ok(),
+            "there is a sandbox, or the start says that there is none"
+        );
+        off(&mut config);
         config.tools.allow_unsandboxed_remote = true;
         assert!(check(&config, &BTreeMap::new()).is_ok());
     }

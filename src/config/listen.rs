@@ -1,10 +1,10 @@
-//! Addresses as they are written on the command line: `unix:/path`, `tcp:host:port`.
+//! Addresses as they are written on the command line: `unix:/path`, `tcp:host:port`, `tls:host:port`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::{Listen, Metrics};
+use super::{Listen, ListenTls, Metrics};
 
 impl Metrics {
     /// Where it listens, if it does.
@@ -19,12 +19,17 @@ impl Metrics {
 impl Listen {
     /// A Unix socket.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
-        Self { unix: Some(path.into()), tcp: None }
+        Self { unix: Some(path.into()), ..Self::default() }
     }
 
     /// A TCP address, `HOST:PORT`.
     pub fn tcp(address: impl Into<String>) -> Self {
-        Self { unix: None, tcp: Some(address.into()) }
+        Self { tcp: Some(address.into()), ..Self::default() }
+    }
+
+    /// A TCP address where TLS is spoken, with the certificate that `dshd tls init` has made.
+    pub fn tls(address: impl Into<String>) -> Self {
+        Self { tls: Some(ListenTls::default()), ..Self::tcp(address) }
     }
 
     /// Host and port of `HOST:PORT`, `[V6]:PORT` without its brackets.
@@ -57,19 +62,25 @@ impl FromStr for Listen {
             }
             return Ok(Self::unix(path));
         }
+        let expected = |_| format!("expected unix:/path, tcp:host:port or tls:host:port, got \"{text}\"");
+        if let Some(address) = text.strip_prefix("tls:") {
+            Self::split_tcp(address).map_err(expected)?;
+            return Ok(Self::tls(address));
+        }
         let address = text.strip_prefix("tcp:").unwrap_or(text);
-        Self::split_tcp(address)
-            .map_err(|_| format!("expected unix:/path or tcp:host:port, got \"{text}\""))?;
+        Self::split_tcp(address).map_err(expected)?;
         Ok(Self::tcp(address))
     }
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.unix, &self.tcp) {
-            (Some(path), _) => write!(f, "unix:{}", path.display()),
-            (None, Some(address)) => write!(f, "tcp:{address}"),
-            (None, None) => f.write_str("nothing"),
+        match (&self.unix, &self.tcp, &self.fd) {
+            (Some(path), _, _) => write!(f, "unix:{}", path.display()),
+            (None, Some(address), _) if self.tls.is_some() => write!(f, "tls:{address}"),
+            (None, Some(address), _) => write!(f, "tcp:{address}"),
+            (None, None, Some(name)) => write!(f, "fd:{name}"),
+            (None, None, None) => f.write_str("nothing"),
         }
     }
 }
@@ -93,13 +104,16 @@ mod tests {
         check("unix:/run/dshd.sock", Ok("unix:/run/dshd.sock"));
         check("/run/dshd.sock", Ok("unix:/run/dshd.sock"));
         check("tcp:127.0.0.1:0", Ok("tcp:127.0.0.1:0"));
+        check("tls:0.0.0.0:7433", Ok("tls:0.0.0.0:7433"));
         check("[::1]:7433", Ok("tcp:[::1]:7433"));
         check("localhost:7433", Ok("tcp:localhost:7433"));
     }
 
     #[test]
     fn what_is_no_address_is_refused_with_the_forms() {
-        for text in ["", "unix:", "tcp:", "tcp:host", "tcp:host:70000", "tcp:::1:80", "http://a:80", ":80"] {
+        for text in
+            ["", "unix:", "tcp:", "tcp:host", "tcp:host:70000", "tcp:::1:80", "tls:x", "http://a:80", ":80"]
+        {
             check(text, Err("expected unix:/path"));
         }
     }

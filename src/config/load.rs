@@ -223,7 +223,15 @@ fn absolute_paths(config: &mut Config, sources: &BTreeMap<String, Source>, envir
     settle("data_dir", &mut config.data_dir);
     for listen in &mut config.listen {
         settle("listen", &mut listen.unix);
+        if let Some(tls) = &mut listen.tls {
+            settle("listen", &mut tls.cert);
+            settle("listen", &mut tls.key);
+            settle("listen", &mut tls.client_ca);
+        }
     }
+    settle("client.ca", &mut config.client.ca);
+    settle("client.cert", &mut config.client.cert);
+    settle("client.key", &mut config.client.key);
     for (name, provider) in &mut config.providers {
         let credential =
             provider.api_key_file.as_ref().and_then(|path| environment.credential(path.to_str()?));

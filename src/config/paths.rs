@@ -49,6 +49,12 @@ impl Paths {
     }
 }
 
+/// The certificate that `dshd tls init` makes for the daemon, with those that lead to its CA, and its key.
+pub fn tls_files(data_dir: &Path) -> (PathBuf, PathBuf) {
+    let dir = data_dir.join("tls");
+    (dir.join("server.pem"), dir.join("server.key"))
+}
+
 fn home(environment: &Environment) -> Option<PathBuf> {
     environment.absolute("HOME")
 }

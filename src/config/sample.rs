@@ -64,7 +64,7 @@ fn every_key_that_has_none_is_shown_by_an_example() {
     let Ok(Value::Dict(_, model)) = Value::serialize(ModelConfig::default()) else { panic!("no table") };
     let Ok(Value::Dict(_, server)) = Value::serialize(McpServer::default()) else { panic!("no table") };
     let fields = model.keys().chain(server.keys()).map(String::as_str);
-    for field in fields.chain(["unix", "tcp"]) {
+    for field in fields.chain(["unix", "tcp", "fd", "tls", "mode_max"]) {
         assert!(has_example(field), "{field} is missing");
     }
 }

@@ -13,7 +13,12 @@ const RESERVED: [&str; 6] =
     ["DSHD_CONNECT", "DSHD_TOKEN", "DSHD_TOKEN_FILE", "DSHD_CONFIG", "DSHD_DELTAS", "DSHD_SESSION"];
 
 /// Short names of keys.
-const ALIASES: [(&str, &str); 2] = [("DSHD_LOG", "log.level"), ("DSHD_AUTOSTART", "client.autostart")];
+const ALIASES: [(&str, &str); 4] = [
+    ("DSHD_LOG", "log.level"),
+    ("DSHD_AUTOSTART", "client.autostart"),
+    ("DSHD_CA", "client.ca"),
+    ("DSHD_PIN", "client.pin"),
+];
 
 /// Reads the environment's layer. `below` has the values of the layers below, which say how names are spelt.
 /// An unknown variable is a warning, since it may be of another version.
@@ -95,9 +100,15 @@ fn address(text: &str) -> Value {
         Ok(Listen { unix: Some(path), .. }) => {
             Value::from(Dict::from([("unix".to_owned(), Value::from(path.to_string_lossy().into_owned()))]))
         }
-        Ok(Listen { tcp: Some(tcp), .. }) => Value::from(Dict::from([("tcp".to_owned(), Value::from(tcp))])),
+        Ok(Listen { tcp: Some(tcp), tls, .. }) => {
+            let mut keys = Dict::from([("tcp".to_owned(), Value::from(tcp))]);
+            if tls.is_some() {
+                keys.insert("tls".to_owned(), Value::from(Dict::new()));
+            }
+            Value::from(keys)
+        }
         // The list is refused as a whole, with the first reading's reason.
-        Ok(Listen { unix: None, tcp: None }) | Err(_) => Value::from(text),
+        Ok(Listen { unix: None, tcp: None, .. }) | Err(_) => Value::from(text),
     }
 }
 

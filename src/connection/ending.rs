@@ -31,6 +31,8 @@ impl Connection {
             }
             End::Left => self.give_up().await,
             End::Dead => {}
+            // Not a byte more, however slowly it reads.
+            End::Revoked => self.scope.abort(),
         }
         self.outbound.close();
         if timeout_at(deadline.max(Instant::now() + LAST_WAIT), writer).await.is_err() {

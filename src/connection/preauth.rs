@@ -6,16 +6,20 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::Stream;
 use jiff::Timestamp;
 use tokio::io::AsyncRead;
+use tokio::time::Instant;
 use tokio_util::codec::FramedRead;
+use tokio_util::sync::CancellationToken;
 
 use super::Connection;
-use crate::auth::Scope as Access;
+use crate::auth::token::Held;
 use crate::codec::{Frame, LineDecoder};
+use crate::listener::{Permit, Terms};
 use crate::protocol::{AuthenticateParams, Method};
 use crate::rpc::{self, ErrorKind, Inbound, RpcError};
 
@@ -23,17 +27,32 @@ use crate::rpc::{self, ErrorKind, Inbound, RpcError};
 pub(super) async fn authenticate<R>(
     connection: &Connection,
     frames: &mut FramedRead<R, LineDecoder>,
-) -> Option<Access>
+    permit: Option<&mut Permit>,
+) -> Option<Held>
 where
     R: AsyncRead + Unpin,
 {
-    let time = connection.service.shared.config.borrow().limits.preauth_time;
+    let terms = permit.as_ref().and_then(|permit| permit.terms()).unwrap_or_else(|| Terms {
+        deadline: Instant::now() + connection.service.shared.config.borrow().limits.preauth_time,
+        evicted: CancellationToken::new(),
+    });
+    let failed = || permit.as_ref().map_or(Duration::ZERO, |permit| permit.failed());
     let peer = &connection.peer.label;
-    let Ok(first) = tokio::time::timeout(time, first_line(frames)).await else {
+    let first = tokio::select! {
+        biased;
+        () = terms.evicted.cancelled() => {
+            tracing::debug!(peer, "a peer that did not authenticate made room for another");
+            return None;
+        }
+        first = tokio::time::timeout_at(terms.deadline, first_line(frames)) => first,
+    };
+    let Ok(first) = first else {
+        failed();
         tracing::info!(peer, "a peer did not authenticate in time");
         return None;
     };
     let Some(Inbound::Request(request)) = first.map(|line| rpc::parse(&line)) else {
+        failed();
         tracing::info!(peer, "a peer does not speak the protocol");
         return None;
     };
@@ -43,6 +62,14 @@ where
         tracing::warn!(peer, "a peer did not authenticate");
         Err(refusal("authenticate first: the first request over TCP must be authenticate"))
     };
+    if admitted.is_err() {
+        let delay = failed();
+        tokio::select! {
+            biased;
+            () = terms.evicted.cancelled() => return None,
+            () = tokio::time::sleep_until(terms.deadline.min(Instant::now() + delay)) => {}
+        }
+    }
     let line = match &admitted {
         Ok(_) => rpc::response(Some(&request.id), Ok(&Empty {})),
         Err(error) => rpc::response::<Empty>(Some(&request.id), Err(error)),
@@ -55,13 +82,13 @@ where
 #[derive(serde::Serialize)]
 struct Empty {}
 
-fn admit(connection: &Connection, params: Option<&serde_json::value::RawValue>) -> Result<Access, RpcError> {
+fn admit(connection: &Connection, params: Option<&serde_json::value::RawValue>) -> Result<Held, RpcError> {
     let peer = &connection.peer.label;
     let params: AuthenticateParams = rpc::parse_params(params)?;
     match connection.service.tokens.authenticate(&params.token, Timestamp::now()) {
         Ok(admitted) => {
             tracing::info!(peer, token = admitted.name, scope = %admitted.scope, "authenticated");
-            Ok(admitted.scope)
+            Ok(connection.service.tokens.hold(admitted))
         }
         Err(error) => {
             tracing::warn!(peer, %error, "a token was refused");

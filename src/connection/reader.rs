@@ -13,6 +13,7 @@ use super::outbound::Closed;
 use super::{Connection, notice, preauth, reply};
 use crate::auth::Scope as Access;
 use crate::auth::peer::PeerKind;
+use crate::auth::token::Held;
 use crate::codec::{Frame, LineDecoder};
 use crate::dispatch;
 use crate::handler::Started;
@@ -42,6 +43,8 @@ pub(super) enum End {
     Drained,
     /// The write side is dead, or the connection was cut.
     Dead,
+    /// The token by which it came in is no longer one.
+    Revoked,
 }
 
 /// Reads until the end of the connection's input or of its life. Gives back what handlers saw of it, if it was let in.
@@ -81,25 +84,26 @@ where
     let first_bytes = if must_authenticate { preauth_bytes } else { line_bytes };
     let decoder = LineDecoder::new(first_bytes);
     let mut frames = FramedRead::with_capacity(input.take(u64::MAX), decoder, BUFFER_BYTES);
-    let mut access = Access::Control;
+    let (mut access, mut mode_max, mut held) = (Access::Control, connection.peer.mode_max, None);
+    let mut permit = permit;
     if must_authenticate {
         frames.get_mut().set_limit(preauth_bytes as u64);
         let admitted = tokio::select! {
             biased;
             () = connection.scope.draining().cancelled() => None,
-            admitted = preauth::authenticate(connection, &mut frames) => admitted,
+            admitted = preauth::authenticate(connection, &mut frames, permit.as_deref_mut()) => admitted,
         };
-        match admitted {
-            Some(admitted) => access = admitted,
-            None => return End::Input,
-        }
+        let Some(admitted) = admitted else { return End::Input };
+        access = admitted.token().scope;
+        mode_max = mode_max.min(admitted.token().mode_max.unwrap_or(mode_max));
+        held = Some(admitted);
         frames.get_mut().set_limit(u64::MAX);
         frames.decoder_mut().set_line_bytes_max(line_bytes);
     }
     if let Some(permit) = permit {
         permit.authenticated();
     }
-    let caller = caller.get_or_init(|| Arc::new(connection.caller(access)));
+    let caller = caller.get_or_init(|| Arc::new(connection.caller((access, mode_max))));
     connection.announce(caller);
     // A process of the peer's own is not one to come back to.
     let phase = match connection.peer.kind {
@@ -107,8 +111,23 @@ where
         PeerKind::Stdio => None,
     };
     let mut reader = Reader { connection, caller, frames, phase, bad_frames: 0 };
-    // A closed queue ends the connection elsewhere; here it only ends the reading.
-    reader.run().await.unwrap_or(End::Input)
+    tokio::select! {
+        biased;
+        () = revoked(held.as_ref()) => {
+            tracing::warn!(peer = connection.peer.label, "closed a connection whose token has ended");
+            End::Revoked
+        }
+        // A closed queue ends the connection elsewhere; here it only ends the reading.
+        end = reader.run() => end.unwrap_or(End::Input),
+    }
+}
+
+/// Resolves when the token by which a connection came in has ended.
+async fn revoked(held: Option<&Held>) {
+    match held {
+        Some(held) => held.ended().cancelled().await,
+        None => std::future::pending().await,
+    }
 }
 
 struct Reader<'a, R> {

@@ -3,7 +3,9 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 use super::watchdog::Signs;
@@ -13,12 +15,15 @@ use crate::config::{Config, Loaded};
 use crate::connection::{self, Service};
 use crate::handler::caller::Defaults;
 use crate::handler::shared::{Peers, Phase, Place, Shared};
-use crate::listener::Admission;
+use crate::listener::{Admission, Tls};
 use crate::process::{self, Sandbox, Spool};
 use crate::provider::registry::Providers;
 use crate::runtime::{Parts, Runtime};
 use crate::shutdown::Scope;
 use crate::store::file::FileStore;
+
+/// How often it is looked whether a token by which somebody is in has ended.
+const REVOKED_LOOK: Duration = Duration::from_millis(500);
 
 /// The parts.
 pub(super) struct Core {
@@ -33,6 +38,8 @@ pub(super) struct Core {
     pub(super) shared: Arc<Shared>,
     pub(super) service: Service,
     pub(super) admission: Admission,
+    /// The certificates of the addresses, to be read again.
+    pub(super) certificates: Vec<Arc<Tls>>,
     /// The runtime's tasks.
     pub(super) tasks: Scope,
     /// The connections.
@@ -97,6 +104,11 @@ impl Core {
             ending.run_until_cancelled(retaining).await;
         });
         let place = place(&loaded, listeners);
+        let ending = tasks.draining().clone();
+        let revoking = end_revoked(Arc::clone(&tokens));
+        tasks.spawn(async move {
+            ending.run_until_cancelled(revoking).await;
+        });
         let shared = Arc::new(Shared::new(runtime.clone(), config_in_force.clone(), phase_now, place));
         let service = Service {
             shared: shared.clone(),
@@ -111,7 +123,19 @@ impl Core {
             let (all, preauth, of_one_user) = door.counts();
             Peers { all, preauth, of_one_user }
         }));
-        Ok(Self { loaded, config, phase, store, runtime, shared, service, admission, tasks, connections })
+        Ok(Self {
+            loaded,
+            config,
+            phase,
+            store,
+            runtime,
+            shared,
+            service,
+            admission,
+            certificates: Vec::new(),
+            tasks,
+            connections,
+        })
     }
 }
 
@@ -124,6 +148,15 @@ impl Core {
     /// Looks at all stored sessions, so that the first list of them is quick.
     pub(super) fn index_in_background(&self) {
         self.store.index_in_background();
+    }
+}
+
+/// Ends the connections of tokens that have ended, as long as there are any.
+async fn end_revoked(tokens: Arc<Tokens>) {
+    loop {
+        tokens.someone_holds().await;
+        tokio::time::sleep(REVOKED_LOOK).await;
+        tokens.end_revoked(Timestamp::now());
     }
 }
 

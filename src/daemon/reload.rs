@@ -2,13 +2,26 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::core::Core;
 use super::with_sources;
 use crate::config;
 use crate::telemetry;
 
-/// Reads it again and puts in force what can change in a process that serves.
+/// Reads the configuration, certificates and tokens again.
 pub(super) fn reload(core: &mut Core) {
+    configuration(core);
+    for certificate in &core.certificates {
+        if let Err(error) = certificate.reload() {
+            tracing::error!(error = with_sources(&error), "the certificate stays as it was");
+        }
+    }
+    core.service.tokens.end_revoked(Timestamp::now());
+}
+
+/// Reads it again and puts in force what can change in a process that serves.
+fn configuration(core: &mut Core) {
     let mut loaded = match config::reload(&core.loaded) {
         Ok(loaded) => loaded,
         Err(error) => {

@@ -328,6 +328,24 @@ pub enum PermissionMode {
     FullAccess,
 }
 
+impl PermissionMode {
+    /// Its name on our own wire, on the command line and in configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read-only",
+            Self::WorkspaceWrite => "workspace-write",
+            Self::FullAccess => "full-access",
+        }
+    }
+
+    /// The mode of such a name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::ReadOnly, Self::WorkspaceWrite, Self::FullAccess]
+            .into_iter()
+            .find(|mode| mode.as_str() == name)
+    }
+}
+
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio_util::task::TaskTracker;
 
+use super::error;
 use super::follow::Follow;
 use super::shared::Shared;
 use super::submitted::Submitted;
 use crate::auth::Scope;
 use crate::event::{PermissionMode, SessionId};
-use crate::protocol::{ClientInfo, Completion, OnDisconnect, SessionScope, WhenBusy};
+use crate::protocol::{ClientInfo, Completion, Mode, OnDisconnect, SessionScope, WhenBusy};
 use crate::rpc::{ErrorKind, RpcError};
 use crate::session::{Budget, NewSession};
 
@@ -95,22 +96,6 @@ pub struct Bound {
     pub client: Option<ClientInfo>,
 }
 
-impl Bound {
-    /// What a session is made with.
-    pub fn new_session(&self) -> NewSession {
-        NewSession {
-            cwd: self.cwd.clone(),
-            provider: self.provider.clone(),
-            model: self.model.clone(),
-            max_tokens: self.max_tokens,
-            reasoning_effort: self.reasoning_effort.clone(),
-            permission_mode: self.permission_mode,
-            parent: None,
-            budget: self.budget,
-        }
-    }
-}
-
 /// One connection, as handlers see it.
 pub struct Caller {
     /// What all connections share.
@@ -121,6 +106,8 @@ pub struct Caller {
     pub connection: u64,
     /// What it may do.
     pub scope: Scope,
+    /// The highest mode that its way in and its token allow.
+    mode_max: PermissionMode,
     /// Its subscriptions.
     pub follows: Arc<dyn Follow>,
     /// Its requests that may be making a session.
@@ -137,7 +124,7 @@ impl Caller {
         shared: Arc<Shared>,
         defaults: Defaults,
         connection: u64,
-        scope: Scope,
+        (scope, mode_max): (Scope, PermissionMode),
         follows: Arc<dyn Follow>,
     ) -> Self {
         Self {
@@ -145,6 +132,7 @@ impl Caller {
             defaults,
             connection,
             scope,
+            mode_max,
             follows,
             creations: TaskTracker::new(),
             submitted: Submitted::default(),
@@ -160,6 +148,48 @@ impl Caller {
     pub fn bound(&self) -> Result<&Bound, RpcError> {
         self.bound.get().ok_or_else(|| {
             RpcError::new(ErrorKind::NotInitialized, "send initialize first; it binds this connection")
+        })
+    }
+
+    /// The highest permission mode of sessions that it may make, prompt, or answer for: the lowest of what its way in,
+    /// its token and `auth.mode_max` say.
+    pub fn mode_max(&self) -> PermissionMode {
+        self.mode_max.min(self.shared.config.borrow().auth.mode_max)
+    }
+
+    /// A mode that it asks for.
+    ///
+    /// # Errors
+    /// `permission_denied` when it is above the ceiling.
+    pub fn allowed_mode(&self, asked: Option<Mode>) -> Result<Option<PermissionMode>, RpcError> {
+        let (asked, mode_max) = (asked.map(PermissionMode::from), self.mode_max());
+        match asked {
+            Some(mode) if mode > mode_max => {
+                let (mode_name, max_name) = (mode.as_str(), mode_max.as_str());
+                let message =
+                    format!("permissionMode {mode_name} is above what this client may ask for, {max_name}");
+                Err(error::above(&message, mode, mode_max))
+            }
+            asked => Ok(asked),
+        }
+    }
+
+    /// What a session is made with that a request names and nobody knows.
+    ///
+    /// # Errors
+    /// `not_initialized`.
+    pub fn new_session(&self) -> Result<NewSession, RpcError> {
+        let bound = self.bound()?;
+        Ok(NewSession {
+            cwd: bound.cwd.clone(),
+            provider: bound.provider.clone(),
+            model: bound.model.clone(),
+            max_tokens: bound.max_tokens,
+            reasoning_effort: bound.reasoning_effort.clone(),
+            permission_mode: bound.permission_mode,
+            mode_max: self.mode_max(),
+            parent: None,
+            budget: bound.budget,
         })
     }
 

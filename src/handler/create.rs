@@ -16,7 +16,7 @@ use crate::session::Budget;
 /// `invalid_params`, `provider_unavailable`, `limit_exceeded`.
 pub fn start(caller: &Arc<Caller>, params: CreateParams) -> Result<Started, RpcError> {
     let bound = caller.bound()?;
-    let mut new = bound.new_session();
+    let mut new = caller.new_session()?;
     if let Some(cwd) = &params.cwd {
         new.cwd = Some(directory(cwd)?);
     }
@@ -27,7 +27,7 @@ pub fn start(caller: &Arc<Caller>, params: CreateParams) -> Result<Started, RpcE
     }
     new.max_tokens = params.max_tokens.map(|tokens| tokens.0).or(new.max_tokens);
     new.reasoning_effort = params.reasoning_effort.or(new.reasoning_effort);
-    new.permission_mode = params.permission_mode.map(Into::into).or(new.permission_mode);
+    new.permission_mode = caller.allowed_mode(params.permission_mode)?.or(new.permission_mode);
     let budget = budget(params.budget_tokens, params.budget_cost);
     new.budget =
         Budget { tokens: budget.tokens.or(new.budget.tokens), cost: budget.cost.or(new.budget.cost) };

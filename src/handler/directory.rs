@@ -14,7 +14,7 @@ use crate::session::Answer;
 /// # Errors
 /// None at once.
 pub fn get(caller: &Arc<Caller>, params: &DirectoryParams) -> Result<Started, RpcError> {
-    let new = caller.bound()?.new_session();
+    let new = caller.new_session()?;
     Ok(answer(caller.shared.runtime.working_directory(&params.session_id, new)))
 }
 
@@ -26,7 +26,7 @@ pub fn set(caller: &Arc<Caller>, params: SetDirectoryParams) -> Result<Started, 
     if params.path.is_empty() || params.path.contains('\0') {
         return Err(invalid("path", "expected a path, absolute or relative to the current directory"));
     }
-    let new = caller.bound()?.new_session();
+    let new = caller.new_session()?;
     let path = PathBuf::from(params.path);
     Ok(answer(caller.shared.runtime.set_working_directory(&params.session_id, new, path)))
 }

@@ -2,7 +2,8 @@
 
 use super::follow::TooMany;
 use super::invalid;
-use crate::protocol::LastSeq;
+use crate::event::PermissionMode;
+use crate::protocol::{LastSeq, Mode};
 use crate::rpc::{ErrorKind, RpcError};
 use crate::session::SessionError;
 use crate::session::feed::CursorInvalid;
@@ -22,6 +23,7 @@ impl From<SessionError> for RpcError {
                 .with("sessionId", session)
                 .with("messageId", message_id)
                 .with("sinceMs", since_ms),
+            SessionError::AboveCeiling { mode, mode_max, .. } => above(&message, *mode, *mode_max),
             SessionError::Locked { pid } => of(ErrorKind::SessionLocked).with("pid", pid),
             SessionError::Corrupt { path, seq, .. } => {
                 of(ErrorKind::SessionCorrupt).with("path", path).with("seq", seq)
@@ -50,6 +52,13 @@ impl From<SessionError> for RpcError {
             SessionError::Internal { incident } => of(ErrorKind::Internal).with("incident", incident),
         }
     }
+}
+
+/// A client asks for more than its ceiling allows.
+pub(super) fn above(message: &str, mode: PermissionMode, mode_max: PermissionMode) -> RpcError {
+    RpcError::new(ErrorKind::PermissionDenied, message)
+        .with("scope", &Mode::from(mode))
+        .with("modeMax", &Mode::from(mode_max))
 }
 
 impl From<CursorInvalid> for RpcError {

@@ -27,13 +27,14 @@ pub fn start(caller: &Arc<Caller>, params: PromptParams) -> Result<Started, RpcE
         pictures,
         when_busy: when_busy(bound, params.when_busy),
         idempotency_key: params.idempotency_key,
+        mode_max: caller.mode_max(),
         receipt: bound.completion == Completion::Receipt,
     };
     let session = params.session_id;
     caller.follows.has_place(&session)?;
     let mut turn = caller.follows.turn(&session);
     let creation = caller.creations.token();
-    let ticket = caller.shared.runtime.prompt(&session, bound.new_session(), request)?;
+    let ticket = caller.shared.runtime.prompt(&session, caller.new_session()?, request)?;
     let PromptTicket { accepted, durable, settled } = ticket;
     let accepting = Accepting::new(caller.clone(), session.clone(), accepted);
     let (completion, deltas) = (bound.completion, bound.deltas);

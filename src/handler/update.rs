@@ -22,7 +22,7 @@ pub fn start(caller: &Arc<Caller>, params: UpdateParams) -> Result<Started, RpcE
         provider: params.provider,
         reasoning_effort: params.reasoning_effort,
         max_tokens: params.max_tokens.map(|tokens| tokens.0),
-        permission_mode: params.permission_mode.map(Into::into),
+        permission_mode: caller.allowed_mode(params.permission_mode)?,
         title: params.title.as_deref().map(title).transpose()?,
         budget_tokens: params.budget_tokens,
         budget_cost: params.budget_cost.map(|amount| amount.0),

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::admission::{Admission, Permit, Refusal};
+use super::tls::Tls;
 use super::{Io, Listener};
 use crate::auth::peer::PeerInfo;
 use crate::metrics::METRICS;
@@ -35,6 +36,41 @@ pub struct Accepted {
     pub peer: PeerInfo,
     /// Its place among the connections: kept as long as the connection lives.
     pub permit: Permit,
+    /// The certificate, where TLS is to be spoken first.
+    tls: Option<Arc<Tls>>,
+}
+
+impl Accepted {
+    /// Whether the stream is ready to be read. Otherwise [`Accepted::secured`] makes it so.
+    pub fn is_ready(&self) -> bool {
+        self.tls.is_none()
+    }
+
+    /// Waits for the TLS handshake, within the peer's time to authenticate; `None`: the peer is closed.
+    pub async fn secured(self, scope: &Scope) -> Option<Self> {
+        let Self { io, peer, permit, tls } = self;
+        let (Some(tls), Some(terms)) = (&tls, permit.terms()) else {
+            return Some(Self { io, peer, permit, tls: None });
+        };
+        let Io::Tcp(stream) = io else { return None };
+        let label = &peer.label;
+        let handshake = tokio::select! {
+            biased;
+            () = scope.draining().cancelled() => return None,
+            () = terms.evicted.cancelled() => {
+                tracing::debug!(peer = label, "a peer that did not authenticate made room for another");
+                return None;
+            }
+            handshake = tokio::time::timeout_at(terms.deadline, tls.accept(stream)) => handshake,
+        };
+        match handshake {
+            Ok(Ok(stream)) => return Some(Self { io: Io::Tls(stream), peer, permit, tls: None }),
+            Ok(Err(error)) => tracing::info!(peer = label, %error, "a peer's TLS handshake failed"),
+            Err(_) => tracing::info!(peer = label, "a peer did not authenticate in time"),
+        }
+        permit.failed();
+        None
+    }
 }
 
 /// The one line, newline included, that a peer gets who is not let in. Made by the wire's layer.
@@ -77,8 +113,10 @@ pub(super) async fn accept_all<F>(
         match admission.admit(&peer) {
             Ok(permit) => {
                 METRICS.connections.add(1);
-                on_connection(Accepted { io, peer, permit });
+                on_connection(Accepted { io, peer, permit, tls: listener.tls() });
             }
+            // Nothing can be said before TLS is spoken.
+            Err(_) if listener.tls().is_some() => METRICS.refused.add(1),
             Err(refusal) => refused.send_away(io, &peer, refusal, refusals),
         }
     }
@@ -260,7 +298,7 @@ mod tests {
         let path = directory.path().join("s");
         let mut config = Config::default();
         change(&mut config);
-        let listener = Listener::bind(&Listen { unix: Some(path.clone()), tcp: None }, &config).unwrap();
+        let listener = Listener::bind(&Listen::unix(&path), &config).unwrap();
         let (_, config) = watch::channel(Arc::new(config));
         let scope = Scope::new();
         let (sender, accepted) = mpsc::channel(64);

@@ -1,10 +1,15 @@
 //! Who is let in, and how many at once: peer users and connection permits. One for all listeners of the daemon.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::strangers::{Bounds, Strangers};
 use crate::auth::peer::{self, PeerInfo, PeerKind};
 use crate::config::Config;
 use crate::process;
@@ -42,7 +47,7 @@ pub struct Admission {
 #[derive(Debug, Default)]
 struct Counts {
     total: usize,
-    preauth: usize,
+    strangers: Strangers,
     by_uid: HashMap<u32, usize>,
 }
 
@@ -51,7 +56,24 @@ struct Counts {
 pub struct Permit {
     counts: Arc<Mutex<Counts>>,
     uid: Option<u32>,
-    preauth: bool,
+    stranger: Option<Stranger>,
+}
+
+/// A peer that has not authenticated yet.
+#[derive(Debug)]
+struct Stranger {
+    number: u64,
+    address: SocketAddr,
+    terms: Terms,
+}
+
+/// What a peer has until it has authenticated.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// When it must have (`limits.preauth_time` after it came).
+    pub deadline: Instant,
+    /// Its place was given to another.
+    pub evicted: CancellationToken,
 }
 
 impl Admission {
@@ -77,7 +99,7 @@ impl Admission {
     /// All connections, those that have not authenticated yet, and the most of one user.
     pub fn counts(&self) -> (usize, usize, usize) {
         let counts = lock(&self.counts);
-        (counts.total, counts.preauth, counts.by_uid.values().copied().max().unwrap_or(0))
+        (counts.total, counts.strangers.len(), counts.by_uid.values().copied().max().unwrap_or(0))
     }
 
     /// A place for a peer.
@@ -101,30 +123,49 @@ impl Admission {
             return Err(Refusal::Tool);
         }
         let reserve = if uid == Some(self.owner) { OWNER_RESERVE } else { 0 };
-        let preauth = peer.must_authenticate();
 
         let mut counts = lock(&self.counts);
         let of_user = uid.map_or(0, |uid| counts.by_uid.get(&uid).copied().unwrap_or(0));
         refuse_at(counts.total, limits.connections, reserve, "connections")?;
         refuse_at(of_user, limits.connections_per_uid, reserve, "connections_per_uid")?;
-        if preauth {
-            refuse_at(counts.preauth, limits.preauth_connections, 0, "preauth_connections")?;
-        }
         counts.total += 1;
-        counts.preauth += usize::from(preauth);
         if let Some(uid) = uid {
             *counts.by_uid.entry(uid).or_default() += 1;
         }
-        Ok(Permit { counts: Arc::clone(&self.counts), uid, preauth })
+        let stranger = match peer.kind {
+            PeerKind::Tcp { address } => {
+                let bounds =
+                    Bounds { all: limits.preauth_connections, per_source: limits.preauth_per_source };
+                let now = Instant::now();
+                let (number, evicted) = counts.strangers.enter(address, bounds, now);
+                let terms = Terms { deadline: now + limits.preauth_time, evicted };
+                Some(Stranger { number, address, terms })
+            }
+            PeerKind::Unix { .. } | PeerKind::Stdio => None,
+        };
+        drop(counts);
+        Ok(Permit { counts: Arc::clone(&self.counts), uid, stranger })
     }
 }
 
 impl Permit {
+    /// What the peer has until it has authenticated; none when it has, or need not.
+    pub fn terms(&self) -> Option<Terms> {
+        self.stranger.as_ref().map(|stranger| stranger.terms.clone())
+    }
+
     /// The peer has authenticated: it no longer counts against `limits.preauth_connections`.
     pub fn authenticated(&mut self) {
-        if std::mem::take(&mut self.preauth) {
-            lock(&self.counts).preauth -= 1;
+        if let Some(stranger) = self.stranger.take() {
+            lock(&self.counts).strangers.leave(stranger.number);
         }
+    }
+
+    /// The peer has failed to authenticate: how long its refusal waits.
+    pub fn failed(&self) -> Duration {
+        self.stranger.as_ref().map_or(Duration::ZERO, |stranger| {
+            lock(&self.counts).strangers.failed(stranger.address, Instant::now())
+        })
     }
 }
 
@@ -224,17 +265,20 @@ mod tests {
         assert!(lock(&admission.counts).by_uid.is_empty());
     }
 
-    #[test]
-    fn only_those_who_have_not_authenticated_count_as_such() {
+    #[tokio::test]
+    async fn only_those_who_have_not_authenticated_count_as_such_and_the_oldest_makes_room() {
         let admission = admission(|config| config.limits.preauth_connections = 1);
         let mut first = admission.admit(&tcp()).unwrap();
-        let full = Refusal::Limit { limit: "preauth_connections", max: 1 };
-        assert_eq!(admission.admit(&tcp()).unwrap_err(), full);
+        let terms = first.terms().unwrap();
         first.authenticated();
         first.authenticated();
+        assert!(first.terms().is_none());
         let second = admission.admit(&tcp()).unwrap();
-        drop(second);
-        assert_eq!(lock(&admission.counts).preauth, 0);
-        assert_eq!(admission.connections(), 1);
+        assert!(!terms.evicted.is_cancelled());
+        let third = admission.admit(&tcp()).unwrap();
+        assert!(second.terms().unwrap().evicted.is_cancelled());
+        assert_eq!(admission.counts().1, 1);
+        drop((second, third));
+        assert_eq!(admission.counts(), (1, 0, 0));
     }
 }

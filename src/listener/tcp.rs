@@ -1,15 +1,19 @@
-//! TCP: loopback only until there is TLS; options that find dead peers.
+//! TCP: beyond loopback only with TLS; options that find dead peers.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::tls::Tls;
 use super::{BACKLOG, Io, ListenError};
 use crate::auth::peer::{PeerInfo, PeerKind};
-use crate::config::Config;
+use crate::config::{Config, ListenTls, tls_needed};
+use crate::process::sandbox;
 
 /// Silence after which the kernel asks whether a peer lives, how often it asks again, and how many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
@@ -21,42 +25,94 @@ const KEEPALIVE_PROBES: u32 = 4;
 pub(super) struct TcpSocket {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<Arc<Tls>>,
     user_timeout: Duration,
     unsent_bytes: u32,
 }
 
 impl TcpSocket {
-    pub(super) fn bind(text: &str, config: &Config) -> Result<Self, ListenError> {
+    pub(super) fn bind(text: &str, tls: Option<&ListenTls>, config: &Config) -> Result<Self, ListenError> {
         let address = parse(text)?;
-        if !address.ip().is_loopback() {
-            return Err(ListenError::NotLoopback { address });
-        }
-        if !config.tools.allow_unsandboxed_remote {
-            return Err(ListenError::Unsandboxed { address });
-        }
-        listen(address)
+        let tls = allowed(address, tls, config)?;
+        let bound = listen(address);
+        Self::on(bound, address, tls, config)
+    }
+
+    /// Serves a socket that another has bound and listens on.
+    pub(super) fn adopt(
+        socket: Socket,
+        address: SocketAddr,
+        tls: Option<&ListenTls>,
+        config: &Config,
+    ) -> Result<Self, ListenError> {
+        let tls = allowed(address, tls, config)?;
+        Self::on(TcpListener::from_std(socket.into()), address, tls, config)
+    }
+
+    fn on(
+        bound: io::Result<TcpListener>,
+        address: SocketAddr,
+        tls: Option<Arc<Tls>>,
+        config: &Config,
+    ) -> Result<Self, ListenError> {
+        bound
             .and_then(|listener| {
                 let address = listener.local_addr()?;
                 // Twice: our own cut by progress comes first, and says why.
                 let user_timeout = config.limits.write_progress * 2;
-                Ok(Self { listener, address, user_timeout, unsent_bytes: super::unsent_bytes(config) })
+                Ok(Self { listener, address, tls, user_timeout, unsent_bytes: super::unsent_bytes(config) })
             })
             .map_err(|source| ListenError::Bind { address: format!("tcp:{address}"), source })
     }
 
+    /// The certificate, where TLS is spoken.
+    pub(super) fn tls(&self) -> Option<&Arc<Tls>> {
+        self.tls.as_ref()
+    }
+
+    /// Whether other machines reach it.
+    pub(super) fn is_remote(&self) -> bool {
+        is_remote(self.address)
+    }
+
     pub(super) fn address(&self) -> String {
-        format!("tcp:{}", self.address)
+        format!("{}:{}", if self.tls.is_some() { "tls" } else { "tcp" }, self.address)
     }
 
     pub(super) async fn accept(&self) -> io::Result<(Io, PeerInfo)> {
         loop {
             let (stream, address) = self.listener.accept().await?;
             match set_options(&stream, self.user_timeout, self.unsent_bytes) {
-                Ok(()) => return Ok((Io::Tcp(stream), PeerInfo::new(PeerKind::Tcp { address }))),
+                Ok(()) => {
+                    let peer = PeerInfo::new(PeerKind::Tcp { address });
+                    return Ok((Io::Tcp(stream), if self.tls.is_some() { peer.by_tls() } else { peer }));
+                }
                 Err(error) => tracing::debug!(%error, peer = %address, "connection ended before it began"),
             }
         }
     }
+}
+
+fn is_remote(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+/// What an address needs before it is served; the certificate where TLS is spoken.
+fn allowed(
+    address: SocketAddr,
+    tls: Option<&ListenTls>,
+    config: &Config,
+) -> Result<Option<Arc<Tls>>, ListenError> {
+    let data_dir = config.data_dir.as_deref();
+    if tls.is_none() && is_remote(address) {
+        return Err(ListenError::NotLoopback { message: tls_needed(&address.to_string(), data_dir) });
+    }
+    if !config.tools.allow_unsandboxed_remote {
+        sandbox::available(config).map_err(|why| ListenError::Unsandboxed { address, why })?;
+    }
+    let load = |tls| Tls::load(tls, data_dir.unwrap_or(Path::new(".")));
+    let tls = tls.map(load).transpose().map_err(|source| ListenError::Certificate { address, source })?;
+    Ok(tls.map(Arc::new))
 }
 
 /// `127.0.0.1:7433`, `[::1]:7433`, `localhost:7433`. No other names: resolving one could end anywhere.
@@ -108,7 +164,7 @@ mod tests {
             ("localhost:0", "tcp:127.0.0.1:"),
             ("127.1.2.3:0", "tcp:127.1.2.3:"),
         ] {
-            let socket = TcpSocket::bind(text, &config()).unwrap();
+            let socket = TcpSocket::bind(text, None, &config()).unwrap();
             assert!(socket.address().starts_with(start), "{}", socket.address());
             assert_ne!(socket.address(), format!("{start}0"));
         }
@@ -116,17 +172,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_other_machines_reach_is_refused_with_what_to_write() {
-        for text in ["0.0.0.0:7433", "[::]:7433", "192.0.2.1:7433"] {
-            let error = TcpSocket::bind(text, &config()).unwrap_err();
+        for text in ["0.0.0.0:7433", "[::]:7433", "192.0.2.1:7433", "[::ffff:0.0.0.0]:7433"] {
+            let error = TcpSocket::bind(text, None, &config()).unwrap_err();
             assert!(matches!(error, ListenError::NotLoopback { .. }), "{error}");
-            assert!(error.to_string().contains("tcp = \"127.0.0.1:7433\""), "{error}");
+            assert!(error.to_string().contains(&format!("tcp = \"{text}\"")), "{error}");
             assert_eq!(error.exit_code(), 78);
         }
     }
 
     #[tokio::test]
     async fn loopback_needs_consent_while_tools_are_not_confined() {
-        let error = TcpSocket::bind("127.0.0.1:0", &Config::default()).unwrap_err();
+        let error = TcpSocket::bind("127.0.0.1:0", None, &Config::default()).unwrap_err();
         assert!(error.to_string().contains("allow_unsandboxed_remote = true"), "{error}");
         assert_eq!(error.exit_code(), 78);
     }
@@ -134,22 +190,22 @@ mod tests {
     #[tokio::test]
     async fn what_is_no_address_is_named() {
         for text in ["", "7433", "127.0.0.1", "example.org:80", "localhost:99999"] {
-            let error = TcpSocket::bind(text, &config()).unwrap_err();
+            let error = TcpSocket::bind(text, None, &config()).unwrap_err();
             assert!(matches!(&error, ListenError::BadAddress { text: got } if got == text), "{error}");
         }
     }
 
     #[tokio::test]
     async fn a_taken_port_cannot_be_bound() {
-        let first = TcpSocket::bind("127.0.0.1:0", &config()).unwrap();
-        let error = TcpSocket::bind(&first.address.to_string(), &config()).unwrap_err();
+        let first = TcpSocket::bind("127.0.0.1:0", None, &config()).unwrap();
+        let error = TcpSocket::bind(&first.address.to_string(), None, &config()).unwrap_err();
         assert!(matches!(error, ListenError::Bind { .. }), "{error}");
         assert_eq!(error.exit_code(), 69);
     }
 
     #[tokio::test]
     async fn a_connection_is_watched_for_dead_peers_and_writes_at_once() {
-        let socket = TcpSocket::bind("127.0.0.1:0", &config()).unwrap();
+        let socket = TcpSocket::bind("127.0.0.1:0", None, &config()).unwrap();
         let _client = TcpStream::connect(socket.address).await.unwrap();
         let (io, _) = socket.accept().await.unwrap();
         let Io::Tcp(stream) = io else { panic!("expected TCP") };

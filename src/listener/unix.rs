@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
-use socket2::{Domain, SockAddr, SockRef, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::{BACKLOG, Io, ListenError};
@@ -17,13 +17,14 @@ use crate::process::lock::LockFile;
 /// Bytes of a path that `sockaddr_un` takes, without its final zero.
 const PATH_BYTES_MAX: usize = 107;
 
-/// A bound Unix socket. Field order is the order of the end: the path goes while the lock is still ours.
+/// A bound Unix socket. The order of its parts is that of the end: the path goes while the lock is still ours.
 #[derive(Debug)]
 pub(super) struct UnixSocket {
     listener: UnixListener,
     unsent_bytes: u32,
-    place: Place,
-    _lock: LockFile,
+    path: PathBuf,
+    /// None when another made the socket, who removes it too.
+    _place: Option<(Place, LockFile)>,
 }
 
 /// The socket's name in the file system; removed at the end if it still is the socket that we made.
@@ -48,11 +49,22 @@ impl UnixSocket {
         let socket = bind_private(&path).map_err(|source| failed(&path, source))?;
         let place = Place::of(&path).map_err(|source| failed(&path, source))?;
         let listener = UnixListener::from_std(socket).map_err(|source| failed(&path, source))?;
-        Ok(Self { listener, unsent_bytes, place, _lock: lock })
+        Ok(Self { listener, unsent_bytes, path, _place: Some((place, lock)) })
+    }
+
+    /// Serves a socket that another has bound and listens on; whoever that was owns its path.
+    pub(super) fn adopt(
+        socket: Socket,
+        path: Option<PathBuf>,
+        unsent_bytes: u32,
+    ) -> Result<Self, ListenError> {
+        let path = path.unwrap_or_default();
+        let listener = UnixListener::from_std(socket.into()).map_err(|source| failed(&path, source))?;
+        Ok(Self { listener, unsent_bytes, path, _place: None })
     }
 
     pub(super) fn address(&self) -> String {
-        address(&self.place.path)
+        address(&self.path)
     }
 
     pub(super) async fn accept(&self) -> io::Result<(Io, PeerInfo)> {

@@ -2,7 +2,8 @@
 //! them: who started it may wait for their end (make, bats, a pipe of the shell).
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::unchecked;
 
@@ -24,4 +25,18 @@ pub fn keep_from_children() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The sockets that a service manager has handed over (`sd_listen_fds(3)`), each with its name. They are the caller's from
+/// here on: whoever asks again gets none.
+///
+/// # Errors
+/// What the manager said of them makes no sense.
+pub fn sockets() -> io::Result<Vec<(String, OwnedFd)>> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Ok(Vec::new());
+    }
+    let handed = sd_notify::listen_fds_with_names()?;
+    Ok(handed.map(|(fd, name)| (name, unchecked::take(fd))).collect())
 }

@@ -88,3 +88,11 @@ pub(super) fn close_on_exec(fd: RawFd) -> io::Result<()> {
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     fcntl_setfd(borrowed, FdFlags::CLOEXEC).map_err(Into::into)
 }
+
+/// Becomes the owner of a descriptor that the process was started with. To be called once for each.
+#[expect(unsafe_code, reason = "descriptors that were inherited have no owner in this program")]
+pub(super) fn take(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller calls this once for a descriptor that the service manager has handed over, which nothing else in
+    // this program knows of.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}

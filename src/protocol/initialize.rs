@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use zeroize::Zeroize as _;
 
 use super::{Amount, Mode, PositiveInt};
 
@@ -16,6 +17,12 @@ pub const VERSION: u32 = 1;
 pub struct AuthenticateParams {
     /// The secret.
     pub token: String,
+}
+
+impl Drop for AuthenticateParams {
+    fn drop(&mut self) {
+        self.token.zeroize();
+    }
 }
 
 impl std::fmt::Debug for AuthenticateParams {

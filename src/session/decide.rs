@@ -41,6 +41,11 @@ impl State {
                 Err(SessionError::KeyReused)
             };
         }
+        let mode = self.settings.mode;
+        if mode > request.mode_max {
+            let mode_max = request.mode_max;
+            return Err(SessionError::AboveCeiling { session: session.clone(), mode, mode_max });
+        }
         if let (WhenBusy::Reject, Some((message_id, since_ms))) = (request.when_busy, self.busy_with()) {
             return Err(SessionError::Busy { session: session.clone(), message_id, since_ms });
         }

@@ -16,8 +16,8 @@ use super::registry::Shared;
 use super::{Answer, NewSession, Position, PromptRequest, SessionError, Settled, WhenBusy};
 use crate::clock::now_ms;
 use crate::event::{
-    AbortCause, Block, EventBody, FailureCode, Message, Seq, SessionId, StopReason, SubagentCatalog,
-    SubagentFinished, SubagentStarted, Totals, TurnEndReason,
+    AbortCause, Block, EventBody, FailureCode, Message, PermissionMode, Seq, SessionId, StopReason,
+    SubagentCatalog, SubagentFinished, SubagentStarted, Totals, TurnEndReason,
 };
 use crate::tool::{Delegate, DelegateError, Delegated, Delegation};
 use crate::turn::{FactEvent, Facts};
@@ -105,6 +105,7 @@ impl Spawner {
             pictures: Vec::new(),
             when_busy: WhenBusy::Queue,
             idempotency_key: None,
+            mode_max: PermissionMode::FullAccess,
             receipt: false,
         };
         self.shared.submit(child, Command::Prompt { new: Box::new(new), request, answers });

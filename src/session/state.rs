@@ -137,7 +137,7 @@ impl State {
                 model: new.model.clone(),
                 max_tokens: new.max_tokens,
                 reasoning_effort: new.reasoning_effort.clone(),
-                mode: new.permission_mode.unwrap_or(mode),
+                mode: new.permission_mode.unwrap_or(mode).min(new.mode_max),
                 budget: new.budget,
                 updated: false,
             },

@@ -164,7 +164,11 @@ async fn a_daemon_that_takes_connections_and_says_nothing_is_not_taken_for_dead(
 async fn a_wrong_address_says_the_forms_and_who_said_it() {
     let home = Home::new();
     let ran = home.run(["status", "--connect", "db:7433"]).await.expect_code(64);
-    assert!(ran.stderr.contains("unix:/path, tcp:host:port or ssh:[user@]host"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("unix:/path, tcp:host:port, tls:host:port or ssh:[user@]host"),
+        "{}",
+        ran.stderr
+    );
     assert!(ran.stderr.contains("\nhelp: mend --connect\n"), "{}", ran.stderr);
 }
 

@@ -10,7 +10,7 @@ use crate::stage::{Stage, Transport, events, leave, text_of};
 use crate::support::{Daemon, Peer};
 
 /// Each key of `[limits]`, and the test that crosses it.
-const CROSSED: [(&str, &str, &str); 24] = [
+const CROSSED: [(&str, &str, &str); 25] = [
     ("line_bytes", "framing.rs", "a_line_over_the_limit_is_told_once_and_never_held"),
     (
         "in_flight",
@@ -55,6 +55,7 @@ const CROSSED: [(&str, &str, &str); 24] = [
     ("preauth_time", "strangers.rs", "who_says_nothing_is_closed_in_time_and_makes_room"),
     ("preauth_bytes", "strangers.rs", "eight_kib_are_all_that_a_stranger_may_say"),
     ("preauth_connections", "limits.rs", "strangers_have_so_many_connections_in_all"),
+    ("preauth_per_source", "limits.rs", "a_source_of_strangers_has_so_many_connections"),
     ("children", "abuse.rs", "places_for_children_are_shared_by_all_sessions_and_nobody_waits_for_one"),
     ("jobs", "jobs.rs", "too_many_jobs_are_refused_with_the_name_of_the_limit"),
     ("bad_frames", "limits.rs", "so_many_bad_frames_in_a_row_end_a_connection"),
@@ -182,28 +183,34 @@ async fn a_user_has_so_many_connections_and_four_more_are_kept_for_the_owner() {
 async fn strangers_have_so_many_connections_in_all() {
     let stage =
         Stage::build(Transport::Tcp, "", "[limits]\npreauth_connections = 2\npreauth_time = \"1m\"").await;
-    let (one, two) = (stage.stranger().await, stage.stranger().await);
+    let (mut one, mut two) = (stage.stranger().await, stage.stranger().await);
     let mut third = stage.stranger().await;
-    let answer = third.message().await;
-    assert_eq!(
-        answer["error"]["data"],
-        json!({ "kind": "limit_exceeded", "limit": "preauth_connections", "max": 2 })
-    );
-    third.expect_eof().await;
-    drop(one);
-    // Its place is for the next, who says a token and is no stranger any more.
-    loop {
-        let mut peer = stage.stranger().await;
-        let id = peer.send("authenticate", json!({ "token": stage.token() })).await;
-        let answer = peer.message().await;
-        if answer["id"] == id {
-            assert_eq!(answer["result"], json!({}));
-            leave(peer).await;
-            break;
-        }
-        peer.leave_unread();
+    // The one that has been there the longest makes room.
+    one.expect_eof().await;
+    third.call("authenticate", json!({ "token": stage.token() })).await;
+    let mut fourth = stage.stranger().await;
+    fourth.call("authenticate", json!({ "token": stage.token() })).await;
+    two.call("authenticate", json!({ "token": stage.token() })).await;
+    for peer in [two, third, fourth] {
+        leave(peer).await;
     }
-    drop(two);
+}
+
+#[tokio::test]
+async fn a_source_of_strangers_has_so_many_connections() {
+    let stage =
+        Stage::build(Transport::Tcp, "", "[limits]\npreauth_per_source = 2\npreauth_time = \"1m\"").await;
+    let mut one = stage.stranger().await;
+    let (two, three) = (stage.stranger().await, stage.stranger().await);
+    one.expect_eof().await;
+    let mut good = stage.peer().await;
+    let status = good.call("server/status", json!({})).await;
+    assert_eq!(
+        status["usage"]["preauth_connections"], 1,
+        "the good one took the place of one, and has left it"
+    );
+    leave(good).await;
+    drop((two, three));
 }
 
 #[tokio::test]

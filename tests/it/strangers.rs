@@ -1,8 +1,11 @@
 //! What a TCP peer gets before it has authenticated: little, and a web page nothing at all.
 
+pub(crate) mod recorded;
+
 use serde_json::json;
 
 use crate::stage::{Stage, Transport, leave, prompt};
+use crate::support::within;
 
 async fn stage() -> Stage {
     Stage::over(Transport::Tcp).await
@@ -35,6 +38,84 @@ async fn a_web_page_that_posts_valid_lines_gets_no_byte_and_runs_nothing() {
     let mut page = stage.stranger().await;
     page.send_bytes((head + &lines).as_bytes()).await;
     page.expect_eof().await;
+    nothing_ran(&stage).await;
+}
+
+#[tokio::test]
+async fn what_browsers_and_other_programs_send_is_closed_without_a_byte_and_runs_nothing() {
+    let stage = stage().await;
+    let body = format!(
+        "{}\n{}\n{}\n",
+        json!({ "id": 1, "method": "authenticate", "params": { "token": stage.token() } }),
+        json!({ "id": 2, "method": "initialize", "params": stage.bind(&json!({})) }),
+        json!({ "id": 3, "method": "session/prompt", "params": prompt("s", "hello", &json!({})) }),
+    );
+    for (_, bytes) in recorded::all(&body) {
+        let mut peer = stage.stranger().await;
+        peer.send_bytes(&bytes).await;
+        peer.expect_eof().await;
+    }
+    nothing_ran(&stage).await;
+}
+
+#[tokio::test]
+async fn a_token_is_let_in_at_once_however_often_its_source_has_failed() {
+    let stage = stage().await;
+    let mut refusals = Vec::new();
+    for _ in 0..6 {
+        let mut peer = stage.stranger().await;
+        let began = tokio::time::Instant::now();
+        peer.refused("authenticate", json!({ "token": "x".repeat(48) })).await;
+        refusals.push(began.elapsed());
+        peer.expect_eof().await;
+    }
+    assert!(refusals[5] >= std::time::Duration::from_millis(400), "{refusals:?}");
+    let began = tokio::time::Instant::now();
+    let mut peer = stage.stranger().await;
+    peer.call("authenticate", json!({ "token": stage.token() })).await;
+    assert!(began.elapsed() < refusals[5], "{:?} beside {refusals:?}", began.elapsed());
+    leave(peer).await;
+    let said = stage.daemon().stderr();
+    assert!(said.contains("a token was refused") && said.contains("authenticated"), "{said}");
+}
+
+/// Five thousand of them once kept everybody out.
+#[tokio::test]
+async fn thousands_that_say_nothing_hold_sixty_four_places_and_a_token_gets_in_meanwhile() {
+    const WAVES: u8 = 20;
+    const EACH: u8 = 250;
+    let stage = stage().await;
+    let address = stage.daemon().tcp().parse().unwrap();
+    let mut owner = stage.peer().await;
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", stage.daemon().pid())).unwrap().count();
+    let before = descriptors();
+    let mut last = Vec::new();
+    for wave in 0..WAVES {
+        let mut now = Vec::new();
+        for source in 0..EACH {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 1, wave, source + 1], 0).into()).unwrap();
+            let stream = within("connect", socket.connect(address)).await.unwrap();
+            // It may have been closed already.
+            let _ = stream.try_write(b"{");
+            now.push(stream);
+        }
+        last = now;
+        leave(stage.peer().await).await;
+        let status = owner.call("server/status", json!({})).await;
+        let held = status["usage"]["preauth_connections"].as_u64().unwrap();
+        assert!(held <= 64, "{held}");
+    }
+    drop(last);
+    within("all to be gone", async {
+        while descriptors() > before + 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let status = owner.call("server/status", json!({})).await;
+    assert_eq!(status["usage"]["preauth_connections"], 0);
+    leave(owner).await;
     nothing_ran(&stage).await;
 }
 

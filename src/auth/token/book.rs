@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 
 use super::super::Scope;
 use super::{Token, TokenError, file, hash, new_secret, valid_name};
+use crate::event::PermissionMode;
 
 /// Longest wait for another writer.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -17,6 +18,19 @@ const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Most tokens of a file; each authentication looks at all.
 const TOKENS_MAX: usize = 1024;
+
+/// A token to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewToken<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it may do.
+    pub scope: Scope,
+    /// The highest permission mode that it may ask for.
+    pub mode_max: Option<PermissionMode>,
+    /// How long it lives; none: for ever.
+    pub life: Option<Duration>,
+}
 
 /// The tokens as `dshd token` uses them.
 #[derive(Clone, Debug)]
@@ -38,17 +52,16 @@ impl TokenBook {
         file::read(&self.path)
     }
 
-    /// Makes a token that lives as long as said, or for ever. The token and its secret, which is kept nowhere.
+    /// Makes a token. The token and its secret, which is kept nowhere.
     ///
     /// # Errors
     /// [`TokenError`].
     pub async fn create(
         &self,
-        name: &str,
-        scope: Scope,
-        life: Option<Duration>,
+        new: NewToken<'_>,
         now: Timestamp,
     ) -> Result<(Token, Zeroizing<String>), TokenError> {
+        let NewToken { name, scope, mode_max, life } = new;
         if !valid_name(name) {
             return Err(TokenError::Name { name: name.to_owned() });
         }
@@ -68,6 +81,7 @@ impl TokenBook {
         let token = Token {
             name: name.to_owned(),
             scope,
+            mode_max,
             hash: hash(&secret),
             created_at: now,
             expires_at: life.map(end),
@@ -138,8 +152,15 @@ mod tests {
     async fn what_was_created_is_listed_by_name() {
         let (_dir, book) = book();
         let now = Timestamp::now();
-        book.create("b", Scope::Observe, Some(Duration::from_mins(1)), now).await.unwrap();
-        book.create("a", Scope::Control, None, now).await.unwrap();
+        book.create(
+            NewToken { name: "b", scope: Scope::Observe, mode_max: None, life: Some(Duration::from_mins(1)) },
+            now,
+        )
+        .await
+        .unwrap();
+        book.create(NewToken { name: "a", scope: Scope::Control, mode_max: None, life: None }, now)
+            .await
+            .unwrap();
         let listed = book.list().unwrap();
         assert_eq!(listed.iter().map(|token| token.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!((listed[0].scope, listed[0].expires_at), (Scope::Control, None));
@@ -151,7 +172,12 @@ mod tests {
     async fn writers_at_once_lose_no_token() {
         let (_dir, book) = book();
         let names: Vec<String> = (0..16).map(|index| format!("token-{index}")).collect();
-        let creations = names.iter().map(|name| book.create(name, Scope::Control, None, Timestamp::now()));
+        let creations = names.iter().map(|name| {
+            book.create(
+                NewToken { name, scope: Scope::Control, mode_max: None, life: None },
+                Timestamp::now(),
+            )
+        });
         for created in futures_util::future::join_all(creations).await {
             created.unwrap();
         }
@@ -162,11 +188,19 @@ mod tests {
     async fn a_name_is_taken_once_and_must_be_a_name() {
         let (_dir, book) = book();
         let now = Timestamp::now();
-        book.create("a", Scope::Control, None, now).await.unwrap();
-        let again = book.create("a", Scope::Control, None, now).await.unwrap_err();
+        book.create(NewToken { name: "a", scope: Scope::Control, mode_max: None, life: None }, now)
+            .await
+            .unwrap();
+        let again = book
+            .create(NewToken { name: "a", scope: Scope::Control, mode_max: None, life: None }, now)
+            .await
+            .unwrap_err();
         assert!(matches!(again, TokenError::Exists { .. }));
         for name in ["", "a b", "../x", "ü", &"x".repeat(65)] {
-            let refused = book.create(name, Scope::Control, None, now).await.unwrap_err();
+            let refused = book
+                .create(NewToken { name, scope: Scope::Control, mode_max: None, life: None }, now)
+                .await
+                .unwrap_err();
             assert!(matches!(refused, TokenError::Name { .. }), "{name}");
         }
     }
@@ -174,7 +208,12 @@ mod tests {
     #[tokio::test]
     async fn revoking_what_is_not_there_names_what_is() {
         let (_dir, book) = book();
-        book.create("laptop", Scope::Control, None, Timestamp::now()).await.unwrap();
+        book.create(
+            NewToken { name: "laptop", scope: Scope::Control, mode_max: None, life: None },
+            Timestamp::now(),
+        )
+        .await
+        .unwrap();
         let refused = book.revoke("labtop").await.unwrap_err();
         assert!(matches!(refused, TokenError::Unknown { known, .. } if known == ["laptop"]));
     }

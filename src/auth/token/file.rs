@@ -12,6 +12,7 @@ use toml_edit::{DocumentMut, Item, Table, TableLike, value};
 use super::super::Scope;
 use super::{Hash, Token, TokenError, hash, valid_name};
 use crate::config::write_private;
+use crate::event::PermissionMode;
 
 /// Largest file of tokens.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -87,7 +88,7 @@ fn parse(text: &str) -> Result<Vec<Token>, String> {
 }
 
 fn token(name: &str, table: &dyn TableLike) -> Result<Token, String> {
-    const KEYS: [&str; 4] = ["scope", "sha256", "created_at", "expires_at"];
+    const KEYS: [&str; 5] = ["scope", "mode_max", "sha256", "created_at", "expires_at"];
     if !valid_name(name) {
         return Err("no name of a token".to_owned());
     }
@@ -98,10 +99,15 @@ fn token(name: &str, table: &dyn TableLike) -> Result<Token, String> {
     let needed = |key: &str| text(key).unwrap_or_else(|| Err(format!("`{key}` is missing")));
     let time = |text: &str| text.parse::<Timestamp>().map_err(|error| format!("no time: {error}"));
     let scope = needed("scope")?;
+    let mode = |name: &str| {
+        PermissionMode::named(name)
+            .ok_or_else(|| format!("`mode_max` is read-only, workspace-write or full-access, not \"{name}\""))
+    };
     Ok(Token {
         name: name.to_owned(),
         scope: Scope::named(scope)
             .ok_or_else(|| format!("`scope` is observe or control, not \"{scope}\""))?,
+        mode_max: text("mode_max").transpose()?.map(mode).transpose()?,
         hash: digest(needed("sha256")?)?,
         created_at: time(needed("created_at")?)?,
         expires_at: text("expires_at").transpose()?.map(time).transpose()?,
@@ -142,6 +148,9 @@ fn render(tokens: &[Token]) -> String {
         table.insert("scope", value(token.scope.as_str()));
         table.insert("sha256", value(hex));
         table.insert("created_at", value(token.created_at.to_string()));
+        if let Some(mode) = token.mode_max {
+            table.insert("mode_max", value(mode.as_str()));
+        }
         if let Some(end) = token.expires_at {
             table.insert("expires_at", value(end.to_string()));
         }
@@ -174,6 +183,7 @@ mod tests {
         let token = |name: &str, end| Token {
             name: name.to_owned(),
             scope: Scope::Observe,
+            mode_max: Some(PermissionMode::ReadOnly),
             hash: hash(name),
             created_at: now,
             expires_at: end,
@@ -197,6 +207,7 @@ mod tests {
         refused(&whole(of_nothing, ""), "that of an empty secret");
         refused(&whole(&hex("ab"), "secret = \"x\"\n"), "token a: unknown key `secret`");
         refused(&whole(&hex("ab"), "expires_at = \"soon\"\n"), "token a: no time");
+        refused(&whole(&hex("ab"), "mode_max = \"root\"\n"), "token a: `mode_max` is read-only");
         refused("[tokens.a]\nscope = \"root\"\n", "not \"root\"");
         refused("[tokens.a]\nscope = \"control\"\n", "`sha256` is missing");
         refused("token = 1\n", "unknown key `token`");

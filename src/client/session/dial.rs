@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::super::tls::TlsProblem;
 use super::super::{Address, CallError, Client, ConnectError, ConnectOptions, Notifications};
 use crate::protocol::{InitializeParams, InitializeResult, Method, VERSION};
 
@@ -68,7 +69,9 @@ fn refused(error: &ConnectError) -> DialError {
         ConnectError::NoSocket { .. }
         | ConnectError::NobodyListens { .. }
         | ConnectError::TimedOut { .. }
-        | ConnectError::Io { .. } => DialError::Later(error.to_string()),
+        | ConnectError::Io { .. }
+        | ConnectError::Tls { problem: TlsProblem::Ended, .. } => DialError::Later(error.to_string()),
+        ConnectError::Tls { .. } => DialError::Never(error.to_string()),
         ConnectError::Refused { source } => greeting(source),
         ConnectError::NotAllowed { .. } | ConnectError::PathTooLong { .. } | ConnectError::Ssh { .. } => {
             DialError::Never(error.to_string())

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::log::Journal;
 use super::{Actor, Open};
 use crate::clock::now_ms;
-use crate::event::{Epoch, Failure, FailureCode, SessionEvent, SessionId};
+use crate::event::{Epoch, Failure, FailureCode, PermissionMode, SessionEvent, SessionId};
 use crate::provider::registry::RouteError;
 use crate::session::approve::Asker;
 use crate::session::delegate::Spawner;
@@ -92,6 +92,7 @@ impl Actor {
             max_tokens: None,
             reasoning_effort: None,
             permission_mode: None,
+            mode_max: PermissionMode::FullAccess,
             parent: None,
             budget: Budget::default(),
         };
@@ -219,6 +220,7 @@ impl Open {
             max_tokens: settings.max_tokens,
             reasoning_effort: settings.reasoning_effort.clone(),
             permission_mode: Some(settings.mode),
+            mode_max: settings.mode,
             parent: Some(id.clone()),
             budget: self.state.remaining(&shared.config.borrow().sessions),
         };

@@ -19,6 +19,7 @@ fn blank() -> State {
         max_tokens: None,
         reasoning_effort: None,
         permission_mode: None,
+        mode_max: PermissionMode::FullAccess,
         parent: None,
         budget: Budget::default(),
     };
@@ -31,6 +32,7 @@ fn prompt(text: &str, when_busy: WhenBusy, key: Option<&str>) -> PromptRequest {
         content: vec![Block::text(text)],
         when_busy,
         idempotency_key: key.map(str::to_owned),
+        mode_max: PermissionMode::FullAccess,
         receipt: false,
     }
 }
