@@ -106,11 +106,10 @@ impl Servers {
 
     /// Puts a configuration that was read again in force: servers that it defines otherwise, or no longer, are ended.
     /// The next step that asks starts them anew.
-    pub fn reconfigure(&self, config: &Config) {
+    pub fn reconfigure(&self, config: &Config, sandbox: Sandbox) {
         {
             let mut state = self.lock();
             state.config = Arc::new(config.mcp.clone());
-            let sandbox = state.surroundings.sandbox().reconfigured(config);
             state.surroundings = Arc::new(surroundings(config, sandbox));
             state.trusting = trusting(config);
             let defined = definitions(&state.config.servers, None, &state.surroundings);

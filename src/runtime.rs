@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::config::Loaded;
 use crate::event::{AbortCause, ApprovalOutcome, MessageId, Seq, SessionId, SessionUpdate};
 use crate::mcp;
+use crate::process::Sandbox;
 use crate::provider::registry::{Route, RouteError};
 pub use crate::session::Parts;
 use crate::session::feed::SharedFeed;
@@ -115,7 +116,7 @@ impl Runtime {
 
     /// Puts a reloaded configuration's providers and tools in force, for turns that start from here on.
     pub fn reload(&self, loaded: &Loaded) {
-        self.shared.reload(self.shared.providers().succeeded(loaded));
+        self.shared.reload(self.shared.providers().succeeded(loaded), Sandbox::new(loaded));
     }
 
     /// Submits a prompt to a session, which is resumed or made when needed.

@@ -198,10 +198,10 @@ impl Tools {
     /// The tools of a configuration that was read again. Children that run already count against the same bound;
     /// `limits.children` itself stays as it was at start.
     #[must_use]
-    pub fn reconfigured(&self, config: &Config) -> Self {
-        let servers = self.servers.clone().inspect(|servers| servers.reconfigure(config));
+    pub fn reconfigured(&self, config: &Config, sandbox: Sandbox) -> Self {
+        let servers = self.servers.clone().inspect(|servers| servers.reconfigure(config, sandbox.clone()));
         let (children, spool) = (self.children.clone(), self.spool.clone());
-        Self { servers, ..Self::with_children(config, children, spool, self.sandbox.reconfigured(config)) }
+        Self { servers, ..Self::with_children(config, children, spool, sandbox) }
     }
 
     fn with_children(config: &Config, children: Children, spool: Option<Spool>, sandbox: Sandbox) -> Self {

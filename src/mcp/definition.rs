@@ -66,11 +66,6 @@ impl Surroundings {
         Self { all, allowed, message_bytes, sandbox }
     }
 
-    /// What confines programs.
-    pub(super) fn sandbox(&self) -> &Sandbox {
-        &self.sandbox
-    }
-
     fn home(&self) -> PathBuf {
         self.all.get(OsStr::new("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from)
     }

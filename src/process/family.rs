@@ -143,7 +143,11 @@ pub async fn end_all() {
 
 /// Ends what a process that crashed has left running. Blocks on `/proc`.
 pub(super) fn end_left_by(process: u64) {
+    kill_left_by(process);
     temporary::remove_all_of(process);
+}
+
+fn kill_left_by(process: u64) {
     for _ in 0..LAST_WALKS {
         match walk::strike_anywhere(Of::Process(process), &[Signal::KILL]) {
             Ok(Struck { count: 0, .. }) => return,

@@ -92,13 +92,6 @@ impl Sandbox {
         Self { setting: tools.sandbox, network: tools.network, places: Arc::new(places) }
     }
 
-    /// The same places under a configuration that was read again.
-    #[must_use]
-    pub fn reconfigured(&self, config: &Config) -> Self {
-        let tools = &config.tools;
-        Self { setting: tools.sandbox, network: tools.network, places: self.places.clone() }
-    }
-
     /// How a program of a session is confined.
     pub fn confine(&self, mode: PermissionMode, workspace: &Path) -> Confinement {
         Confinement {

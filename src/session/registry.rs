@@ -109,10 +109,10 @@ impl Shared {
     }
 
     /// Puts reloaded providers, and tools of the configuration in force, in force.
-    pub(crate) fn reload(&self, providers: Providers) {
+    pub(crate) fn reload(&self, providers: Providers, sandbox: Sandbox) {
         *self.providers.write().unwrap_or_else(PoisonError::into_inner) = providers;
         let mut tools = self.tools.write().unwrap_or_else(PoisonError::into_inner);
-        *tools = tools.reconfigured(&self.config());
+        *tools = tools.reconfigured(&self.config(), sandbox);
     }
 
     /// The configuration in force.

@@ -257,16 +257,21 @@ async fn a_read_only_session_writes_nothing_but_temporary_files() {
 }
 
 #[tokio::test]
-async fn the_network_is_there_when_the_configuration_says_so() {
-    for setting in SETTINGS.into_iter().filter(|setting| usable(setting)) {
+async fn the_network_is_there_from_the_reload_on_that_allows_it() {
+    for setting in SETTINGS.into_iter().filter(|setting| *setting != "off" && usable(setting)) {
         let home = Home::new();
-        let mut command = served(&home, setting);
-        command.env("DSHD_TOOLS__NETWORK", "true");
-        let daemon = Daemon::spawn(&home, command);
+        let daemon = start(&home, setting);
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
         let mut peer = daemon.peer().await;
         let line = format!("exec 3<> /dev/tcp/127.0.0.1/{port} && echo yes");
+        let said = run(&daemon, &mut peer, "s", &line).await;
+        assert!(!said.starts_with("yes"), "{setting}: {said}");
+        let file = home.path("home/.config/dshd/dshd.toml");
+        let configured = std::fs::read_to_string(file).unwrap();
+        home.configure(&format!("{configured}[tools]\nnetwork = true\n"));
+        daemon.signal(rustix::process::Signal::HUP);
+        daemon.wait_for_line("the configuration was read again");
         let said = run(&daemon, &mut peer, "s", &line).await;
         assert!(said.starts_with("yes"), "{setting}: {said}");
         peer.leave_unread();
