@@ -40,11 +40,12 @@ where
     let peer = &connection.peer.label;
     let first = tokio::select! {
         biased;
+        // Before the eviction: who has said it already when its turn comes is heard.
+        first = tokio::time::timeout_at(terms.deadline, first_line(frames)) => first,
         () = terms.evicted.cancelled() => {
             tracing::debug!(peer, "a peer that did not authenticate made room for another");
             return None;
         }
-        first = tokio::time::timeout_at(terms.deadline, first_line(frames)) => first,
     };
     let Ok(first) = first else {
         failed();

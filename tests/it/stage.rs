@@ -81,8 +81,11 @@ impl Stage {
             Transport::Stdio => {}
             Transport::Unix => self.daemon = Some(Daemon::spawn(&self.home, self.home.dshd(["serve"]))),
             Transport::Tcp => {
-                let mut command = self.home.dshd(["serve", "--listen", "tcp:127.0.0.1:0"]);
-                command.env("DSHD_TOOLS__ALLOW_UNSANDBOXED_REMOTE", "true");
+                let mut command = self.home.dshd(["serve"]);
+                // The same things may be asked for over all transports.
+                command
+                    .env("DSHD_LISTEN", r#"[{tcp="127.0.0.1:0",mode_max="full-access"}]"#)
+                    .env("DSHD_TOOLS__ALLOW_UNSANDBOXED_REMOTE", "true");
                 self.daemon = Some(Daemon::spawn(&self.home, command));
                 if self.token.is_none() {
                     let made = self.home.run(["token", "create", "test"]).await.expect_code(0);
