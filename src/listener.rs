@@ -21,7 +21,7 @@ pub use self::admission::{Admission, Permit, Refusal, Terms};
 pub use self::inherited::Inherited;
 pub use self::io::Io;
 pub use self::stdio::Stdio;
-pub use self::tls::{Tls, TlsError};
+pub use self::tls::{Tls, TlsError, WARN_BEFORE};
 
 use crate::auth::peer::PeerInfo;
 use crate::config::{Config, Listen};

@@ -130,12 +130,6 @@ pub struct Metrics {
     pub refused: Total,
     /// Connections that were cut because they took no byte.
     pub cut: Total,
-    /// Approvals that somebody granted.
-    pub approvals_granted: Total,
-    /// Approvals that somebody rejected, or whose time was over.
-    pub approvals_rejected: Total,
-    /// Approvals that nobody was there to answer.
-    pub approvals_unavailable: Total,
     /// Syncs of logs, by how long they took.
     pub syncs: Durations,
 }
@@ -170,9 +164,6 @@ pub static METRICS: Metrics = Metrics {
     connections: Total::new(),
     refused: Total::new(),
     cut: Total::new(),
-    approvals_granted: Total::new(),
-    approvals_rejected: Total::new(),
-    approvals_unavailable: Total::new(),
     syncs: Durations::new(),
 };
 

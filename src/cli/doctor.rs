@@ -10,7 +10,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Failure, Globals, exit, output, reach, refusal};
-use crate::config::{self, Loaded};
+use crate::config::{self, Config, Loaded};
 use crate::protocol::{Empty, Method, Phase, StatusResult};
 
 /// Arguments of `dshd doctor`.
@@ -86,7 +86,7 @@ pub(super) async fn run(args: DoctorArgs, globals: &Globals) -> Result<u8, Failu
         Err(error) => {
             let help = error.help().unwrap_or_else(|| "dshd config check".to_owned());
             let mut checks = vec![Check::fail("config", error.to_string(), help)];
-            checks.extend(machine::sandbox().await);
+            checks.extend(machine::sandbox(&Config::default()).await);
             checks.push(machine::clock(None));
             checks
         }
@@ -108,7 +108,7 @@ async fn all(args: &DoctorArgs, globals: &Globals, loaded: &Loaded) -> Vec<Check
     checks.push(place::lock(loaded));
     checks.extend(place::sockets(loaded, args.fix));
     checks.push(daemon(globals, loaded).await);
-    checks.extend(machine::sandbox().await);
+    checks.extend(machine::sandbox(&loaded.config).await);
     if !args.offline {
         checks.push(trust::model(globals, loaded).await);
     }

@@ -12,7 +12,15 @@ impl Metrics {
     /// # Errors
     /// A sentence that says what is expected.
     pub fn address(&self) -> Result<Option<Listen>, String> {
-        self.listen.as_deref().map(str::parse).transpose()
+        let Some(text) = self.listen.as_deref() else { return Ok(None) };
+        let wrong = || format!("expected unix:/path or tcp:host:port, got \"{text}\"");
+        if text.starts_with("tls:") {
+            return Err(wrong());
+        }
+        let address = text
+            .parse()
+            .map_err(|reason: String| if reason.contains("tls:host:port") { wrong() } else { reason })?;
+        Ok(Some(address))
     }
 }
 

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use super::caller::Caller;
+use super::error::above;
 use super::{Outcome, Started};
-use crate::protocol::{AnswerParams, ApprovalRule, RulesParams, RulesResult, WaitingApproval};
+use crate::event::PermissionMode;
+use crate::protocol::{AnswerOutcome, AnswerParams, ApprovalRule, RulesParams, RulesResult, WaitingApproval};
 use crate::rpc::{ErrorKind, RpcError};
 use crate::session::feed::SharedFeed;
 
 /// Answers for who follows the session. The first answer wins.
 ///
 /// # Errors
-/// `invalid_request` when the caller does not follow the session; what the session says comes later.
+/// `invalid_request` when the caller does not follow the session, `permission_denied` when it may not allow that much; what the session says comes later.
 pub fn answer(caller: &Arc<Caller>, params: AnswerParams) -> Result<Started, RpcError> {
     let runtime = &caller.shared.runtime;
     let session = params.session_id;
@@ -19,6 +21,14 @@ pub fn answer(caller: &Arc<Caller>, params: AnswerParams) -> Result<Started, Rpc
     if !followed {
         let message = format!("subscribe to {session} first: only who follows a session answers for it");
         return Err(RpcError::new(ErrorKind::InvalidRequest, message));
+    }
+    let mode_max = caller.mode_max();
+    if params.outcome != AnswerOutcome::Reject && mode_max < PermissionMode::FullAccess {
+        let message = format!(
+            "an allowed call runs with full-access, which is above what this client may ask for, {}",
+            mode_max.as_str()
+        );
+        return Err(above(&message, PermissionMode::FullAccess, mode_max));
     }
     let by = match caller.bound()?.client.as_ref() {
         Some(client) => client.name.clone(),

@@ -10,6 +10,7 @@ use super::caller::{Bound, Caller};
 use super::{Outcome, Started, invalid};
 use crate::auth::Scope;
 use crate::config::Limits;
+use crate::event::PermissionMode;
 use crate::protocol::{
     Amount, InitializeParams, InitializeResult, RouteInfo, SERVER_NAME, ServerInfo, SessionScope, VERSION,
 };
@@ -96,7 +97,9 @@ pub fn start(caller: &Arc<Caller>, params: InitializeParams) -> Result<Started, 
         connection_id: super::connection_id(caller.connection),
         route: RouteInfo { provider: bound.provider.clone(), model: bound.model.clone() },
     };
-    if params.approvals == Some(true) && caller.scope.allows(Scope::Control) {
+    // Who could reject only is nobody to wait for.
+    let may_allow = caller.scope.allows(Scope::Control) && caller.mode_max() == PermissionMode::FullAccess;
+    if params.approvals == Some(true) && may_allow {
         caller.follows.answers();
     }
     let (deltas, outcome) = (bound.deltas, Outcome::of(&result)?);

@@ -20,7 +20,7 @@ use crate::config::{ListenTls, tls_files};
 /// The type of a TLS record that begins a handshake.
 const HANDSHAKE: u8 = 0x16;
 /// A certificate that ends within this is warned of.
-const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(14 * 24);
+pub const WARN_BEFORE: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// Why a certificate can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,7 @@ impl Tls {
     ///
     /// # Errors
     /// [`TlsError`].
-    pub(super) fn load(tls: &ListenTls, data_dir: &Path) -> Result<Self, TlsError> {
+    pub fn load(tls: &ListenTls, data_dir: &Path) -> Result<Self, TlsError> {
         let (cert, key) = tls_files(data_dir);
         let cert = tls.cert.clone().unwrap_or(cert);
         let key = tls.key.clone().unwrap_or(key);
@@ -92,6 +92,15 @@ impl Tls {
         let config = read(&self.cert, &self.key, self.client_ca.as_deref())?;
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
         Ok(())
+    }
+
+    /// When its certificate ends, as its file says now.
+    ///
+    /// # Errors
+    /// [`TlsError::File`].
+    pub fn ends_at(&self) -> Result<Option<Timestamp>, TlsError> {
+        let chain = certificates("certificate", &self.cert)?;
+        Ok(chain.first().and_then(|leaf| Certificate::read(leaf)).map(|certificate| certificate.not_after))
     }
 
     /// The handshake with one peer. It ends with the peer's patience alone: whoever calls this sets its time.

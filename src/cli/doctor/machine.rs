@@ -2,20 +2,20 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
-use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::super::human;
 use super::Check;
 use crate::clock::now_ms;
-use crate::config::Config;
+use crate::config::{Config, SandboxSetting};
+use crate::process::sandbox::{self, Backend};
+use crate::process::supervise;
 
-/// A sandbox is built within this, or it is stuck.
-const SANDBOX_MAX: Duration = Duration::from_secs(5);
+/// A sandbox is tried within this, or it is stuck.
+const SANDBOX_MAX: Duration = Duration::from_secs(15);
 
 /// The beginning of 2026 in epoch milliseconds: no dshd ran before.
 const BORN_MS: u64 = 1_767_225_600_000;
@@ -26,40 +26,53 @@ const AHEAD_MAX_MS: u64 = 60_000;
 /// Descriptors beside those of clients, sessions and children.
 const OTHER_FILES: u64 = 64;
 
-/// What tools could be confined by.
-pub(super) async fn sandbox() -> Vec<Check> {
-    let bwrap = match try_bwrap().await {
-        Ok(version) => Check::ok("bwrap", version),
-        Err((why, help)) => Check::warn("bwrap", format!("not usable: {why}"), help),
+/// What confines commands here, and what else could: found out as the daemon finds it out.
+pub(super) async fn sandbox(config: &Config) -> Vec<Check> {
+    supervise::enable();
+    let mut checks = Vec::new();
+    for (name, setting) in [("bwrap", SandboxSetting::Bwrap), ("landlock", SandboxSetting::Landlock)] {
+        checks.push(match usable(config, setting).await {
+            Ok(_) => Check::ok(name, "holds commands"),
+            Err(why) => Check::warn(name, why, if name == "bwrap" { bwrap_help() } else { LANDLOCK_HELP }),
+        });
+    }
+    let used = if config.tools.sandbox == SandboxSetting::Off {
+        let help = "set tools.sandbox = \"auto\", unless the machine is a sandbox itself";
+        Check::warn("sandbox", "off: commands do what the daemon's user may", help)
+    } else {
+        match usable(config, config.tools.sandbox).await {
+            Ok(backend) => Check::ok("sandbox", format!("commands are held by {}", backend.name())),
+            Err(why) => Check::fail("sandbox", format!("commands don't run: {why}"), bwrap_help()),
+        }
     };
-    vec![bwrap, landlock(), seccomp()]
+    checks.push(used);
+    checks
 }
 
-/// Builds a sandbox as tools would get it, around a program that does nothing.
-async fn try_bwrap() -> Result<String, (String, String)> {
-    let args = ["--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc"];
-    let mut command = Command::new("bwrap");
-    command.args(args).args(["--dev", "/dev", "--die-with-parent", "true"]);
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = match timeout(SANDBOX_MAX, command.output()).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err((error.to_string(), "install bubblewrap".to_owned())),
-        Err(_) => return Err(("it is stuck".to_owned(), "try it: bwrap --ro-bind / / true".to_owned())),
-    };
-    if output.status.success() {
-        return Ok("builds sandboxes".to_owned());
+async fn usable(config: &Config, setting: SandboxSetting) -> Result<Backend, String> {
+    let mut config = config.clone();
+    config.tools.sandbox = setting;
+    let probing = tokio::task::spawn_blocking(move || sandbox::available(&config));
+    match timeout(SANDBOX_MAX, probing).await {
+        Ok(Ok(probed)) => probed.map_err(|why| why.to_string()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("it is stuck".to_owned()),
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let help = if is_off("/proc/sys/kernel/unprivileged_userns_clone") {
+}
+
+const LANDLOCK_HELP: &str =
+    "a kernel from 6.2 on with landlock in lsm= on its command line; bwrap is as good";
+
+fn bwrap_help() -> &'static str {
+    if is_off("/proc/sys/kernel/unprivileged_userns_clone") {
         "sysctl kernel.unprivileged_userns_clone=1"
     } else if is_on("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") {
         "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for bwrap"
     } else if is_off("/proc/sys/user/max_user_namespaces") {
         "sysctl user.max_user_namespaces=10000"
     } else {
-        "in a container allow user namespaces; else Landlock is used"
-    };
-    Err((said, help.to_owned()))
+        "install bubblewrap, and in a container allow user namespaces"
+    }
 }
 
 fn is_off(path: &str) -> bool {
@@ -68,34 +81,6 @@ fn is_off(path: &str) -> bool {
 
 fn is_on(path: &str) -> bool {
     fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
-}
-
-fn landlock() -> Check {
-    const NAME: &str = "landlock";
-    match fs::read_to_string("/sys/kernel/security/lsm") {
-        Ok(modules) if modules.trim().split(',').any(|module| module == "landlock") => {
-            Check::ok(NAME, "the kernel has it switched on")
-        }
-        Ok(_) => Check::warn(
-            NAME,
-            "the kernel has it not switched on",
-            "add landlock to lsm= on the kernel's command line",
-        ),
-        Err(error) => {
-            let text = format!("cannot be told: /sys/kernel/security/lsm: {error}");
-            Check::warn(NAME, text, "mount -t securityfs securityfs /sys/kernel/security")
-        }
-    }
-}
-
-fn seccomp() -> Check {
-    const NAME: &str = "seccomp";
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if status.lines().any(|line| line.starts_with("Seccomp:")) {
-        Check::ok(NAME, "the kernel has it")
-    } else {
-        Check::warn(NAME, "the kernel lacks it, so Landlock alone can't keep the network off", "use bwrap")
-    }
 }
 
 /// Whether there are descriptors for all that `[limits]` lets in.

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use jiff::Timestamp;
+
 use super::super::Globals;
 use super::super::models::check;
 use super::place::private;
@@ -10,6 +12,7 @@ use super::{Check, Grade};
 use crate::auth::token::TokenBook;
 use crate::config::{Credentials, ProviderConfig};
 use crate::config::{KeyPlace, Loaded, ProviderKind, SCRIPTED, api_key};
+use crate::listener::{Tls, WARN_BEFORE};
 use crate::provider::registry::Providers;
 
 /// Where distributions keep the certificates that everybody trusts.
@@ -103,6 +106,31 @@ fn tokens(path: &Path, fix: bool) -> Check {
     }
 }
 
+/// What is wrong with the certificates that are served.
+fn served(loaded: &Loaded) -> Vec<Check> {
+    const NAME: &str = "certificates";
+    let entries = loaded.config.listen.iter().filter_map(|listen| listen.tls.as_ref());
+    let told = entries.filter_map(|tls| {
+        let ends = Tls::load(tls, &loaded.paths.data_dir).and_then(|tls| tls.ends_at());
+        let left = match ends {
+            Ok(end) => end?.duration_since(Timestamp::now()),
+            Err(error) => {
+                return Some(Check::fail(NAME, error.to_string(), "dshd tls init, or mend [[listen]] tls"));
+            }
+        };
+        if left.is_negative() {
+            let text = "the one that is served has expired, so that no client accepts it";
+            Some(Check::fail(NAME, text, "dshd tls renew, then reload"))
+        } else if left < WARN_BEFORE {
+            let text = format!("the one that is served ends in {} days", left.as_hours() / 24);
+            Some(Check::warn(NAME, text, "dshd tls renew, then reload"))
+        } else {
+            None
+        }
+    });
+    told.collect()
+}
+
 /// What connections to models trust.
 pub(super) fn certificates(loaded: &Loaded) -> Vec<Check> {
     const NAME: &str = "certificates";
@@ -122,6 +150,7 @@ pub(super) fn certificates(loaded: &Loaded) -> Vec<Check> {
             }
         }
     }
+    checks.extend(served(loaded));
     let environment = &loaded.environment;
     let named = environment.get("SSL_CERT_FILE").or_else(|| environment.get("SSL_CERT_DIR"));
     let roots = named.into_iter().chain(ROOTS).find(|path| Path::new(path).exists());

@@ -35,7 +35,7 @@ impl Actor {
             self.asked.insert(id, told);
             Given::Pending(answer)
         } else {
-            METRICS.approvals_unavailable.add(1);
+            METRICS.approvals.unavailable.add(1);
             Given::Decided(Decided { outcome: ApprovalOutcome::Unavailable, by: None })
         };
         let _ = ack.send(Ok(Logged { first, waiting: false, given }));
@@ -63,8 +63,14 @@ impl Actor {
             return drop(answer.send(Err(error)));
         };
         let appended = self.append(vec![decided_event(id, outcome, by.clone()).into()]);
-        let granted = matches!(outcome, ApprovalOutcome::AllowedOnce | ApprovalOutcome::AllowedSession);
-        let count = if granted { &METRICS.approvals_granted } else { &METRICS.approvals_rejected };
+        let counts = &METRICS.approvals;
+        let count = match outcome {
+            ApprovalOutcome::AllowedOnce | ApprovalOutcome::AllowedSession => &counts.allowed,
+            ApprovalOutcome::Rejected if by.is_none() => &counts.timed_out,
+            ApprovalOutcome::Rejected | ApprovalOutcome::Cancelled | ApprovalOutcome::Unavailable => {
+                &counts.rejected
+            }
+        };
         count.add(1);
         let _ = told.send(Decided { outcome, by });
         let _ = answer.send(appended.map(drop));

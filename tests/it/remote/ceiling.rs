@@ -96,6 +96,41 @@ async fn the_lowest_of_address_token_and_configuration_holds() {
     leave(low).await;
 }
 
+/// A client whose ceiling is below full access can't go above it by asking and then allowing what it has asked for.
+#[tokio::test]
+async fn who_may_not_ask_for_full_access_allows_nothing_and_is_not_waited_for() {
+    let home = Home::new();
+    let call = json!({ "step": 1, "parts": [{ "tool": "bash", "arguments": {
+        "command": "touch made", "sandbox_permissions": "require_escalated" } }] });
+    let unix = home.socket();
+    let tables = format!(
+        "[[listen]]\nunix = {unix:?}\n[[listen]]\ntcp = \"127.0.0.1:0\"\n[tools]\nallow_unsandboxed_remote = true\n"
+    );
+    home.scripted(&[&call.to_string(), ANSWER], &tables);
+    let token = create_token(&home, &["phone"]).await;
+    let daemon = Daemon::spawn(&home, home.dshd(["serve"]));
+    let mut phone = come_in(&daemon, &token).await;
+    phone.initialize(json!({ "cwd": home.work(), "approvals": true, "deltas": false })).await;
+    // Alone it has nobody to ask.
+    assert_eq!(phone.prompt("s", "go").await["status"], "ok");
+    assert_eq!(phone.event("approval/decided").await["event"]["data"]["outcome"], "unavailable");
+    let mut desk = Peer::unix(&home.socket()).await;
+    desk.initialize(json!({ "cwd": home.work(), "approvals": true, "deltas": false })).await;
+    desk.call("session/subscribe", json!({ "sessionId": "s" })).await;
+    phone.take_aside();
+    let id = phone.send_prompt("s", "go").await;
+    let asked = phone.event("approval/asked").await["event"]["data"].clone();
+    let mut answer = json!({ "sessionId": "s", "approvalId": asked["id"], "outcome": "allow_once" });
+    let denied = phone.refused("session/approval/answer", answer.clone()).await;
+    assert_eq!((&denied["code"], &denied["data"]["modeMax"]), (&json!(-32013), &json!("workspace-write")));
+    answer["outcome"] = json!("reject");
+    phone.call("session/approval/answer", answer).await;
+    assert_eq!(phone.reply(id).await["result"]["status"], "ok");
+    assert!(!home.work().join("made").exists());
+    leave(phone).await;
+    leave(desk).await;
+}
+
 #[tokio::test]
 async fn a_revoked_token_ends_its_connections_and_no_others() {
     let home = Home::new();
