@@ -2,6 +2,7 @@
 
 mod builtin;
 mod check;
+mod choice;
 mod credentials;
 mod environment;
 mod error;
@@ -31,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::builtin::{DEEPSEEK, SCRIPTED};
 pub use self::check::tls_needed;
+pub use self::choice::{LogFormat, ProviderKind, SandboxSetting};
 pub use self::credentials::{
     Credentials, CredentialsError, KeyPlace, KeySource, Secret, api_key, loose_secret,
 };
@@ -462,42 +464,4 @@ table! {
         /// Start a daemon when none listens.
         autostart: bool = true,
     }
-}
-
-/// The wires that a provider may speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProviderKind {
-    /// `{base}/chat/completions`.
-    Chat,
-    /// `{base}/v1/messages`.
-    Anthropic,
-    /// `{base}/responses`.
-    Responses,
-    /// A script; no network.
-    Scripted,
-}
-
-/// What confines the programs that tools run. With full access nothing does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SandboxSetting {
-    /// bubblewrap where it works, else Landlock; where neither does, no program runs.
-    Auto,
-    /// bubblewrap.
-    Bwrap,
-    /// Landlock and seccomp.
-    Landlock,
-    /// Nothing.
-    Off,
-}
-
-/// How log lines look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One object a line.
-    Json,
 }

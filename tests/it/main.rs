@@ -29,6 +29,7 @@ mod follow;
 mod framing;
 mod full_disk;
 mod golden;
+mod hidden;
 mod images;
 mod initialize;
 mod instructions;

@@ -56,8 +56,9 @@ async fn a_wrong_configuration_is_78_and_names_key_file_and_line() {
 #[tokio::test]
 async fn tcp_without_consent_to_unconfined_tools_and_tcp_for_all_the_world_are_78() {
     let home = Home::new();
-    home.configure("[tools]\nsandbox = \"off\"");
-    let ran = home.run(["serve", "--listen", "tcp:127.0.0.1:0"]).await.expect_code(78);
+    let mut command = home.dshd(["serve", "--listen", "tcp:127.0.0.1:0"]);
+    command.env("DSHD_TOOLS__SANDBOX", "off");
+    let ran = finish(command, b"").await.expect_code(78);
     assert!(ran.stderr.contains("allow_unsandboxed_remote"), "{}", ran.stderr);
     home.configure(REMOTE);
     home.run(["serve", "--listen", "tcp:0.0.0.0:0"]).await.expect_code(78);
