@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 pub use self::blob::{BlobId, Blobs};
 
-use crate::event::{Epoch, Seq, SessionEvent, SessionId, Totals};
+use crate::event::{Epoch, PermissionMode, Seq, SessionEvent, SessionId, Totals};
 
 /// What a log begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,6 +162,8 @@ pub struct Summary {
     pub last: Option<Seq>,
     /// What it has used, as its last turn's end says.
     pub totals: Option<Totals>,
+    /// What its agent may touch, as far as its head and its end say.
+    pub mode: Option<PermissionMode>,
 }
 
 /// Why the store could not do it.

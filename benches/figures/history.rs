@@ -77,6 +77,7 @@ fn log(events: usize) -> Vec<Line> {
         reason: TurnEndReason::Completed,
         totals: None,
         title: None,
+        permission_mode: None,
     }));
     let line = |(seq, body)| {
         let json = SessionEvent::new(Seq(seq), 1_796_078_478_976, body).encode().unwrap();

@@ -17,7 +17,7 @@ use super::reach::{self, Reached, Start};
 use super::{Failure, Globals, exit, refusal};
 use crate::client::session::{Dial, DialError, From, Options, Session, SessionError};
 use crate::config::Loaded;
-use crate::event::{Epoch, Seq, SessionId};
+use crate::event::{Epoch, PermissionMode, Seq, SessionId};
 use crate::protocol::{
     Completion, CreateParams, CreateResult, InitializeParams, LastSeq, ListedSession, Method, PositiveInt,
     ReadParams, ReadResult,
@@ -176,6 +176,7 @@ fn header(session: &ListedSession, globals: &Globals) -> String {
         format!("session {}", session.session_id),
         super::human::short_path(&session.cwd, &globals.environment),
     ];
+    parts.extend(session.permission_mode.map(|mode| PermissionMode::from(mode).as_str().to_owned()));
     parts.extend(session.title.as_deref().map(|title| super::escape::one_line(title, 60)));
     parts.join(" · ")
 }

@@ -11,7 +11,7 @@ use super::table::Table;
 use super::{Failure, Globals, exit, human, listing, offline, output, refusal};
 use crate::clock::now_ms;
 use crate::event::{SessionId, Totals};
-use crate::protocol::{Empty, LastSeq, ListedSession, Method, SessionParams, SessionStatus};
+use crate::protocol::{Empty, LastSeq, ListedSession, Method, Mode, SessionParams, SessionStatus};
 use crate::store::Summary;
 
 /// Arguments of `dshd sessions`.
@@ -98,6 +98,9 @@ struct Line<'a> {
     cache_hit_percent: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     parent_session_id: Option<&'a SessionId>,
+    /// What its agent may touch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permission_mode: Option<Mode>,
     /// Approvals that wait.
     approvals: u64,
 }
@@ -143,6 +146,7 @@ fn stored(summary: Summary) -> ListedSession {
         last_seq: LastSeq(summary.last),
         totals: summary.totals,
         parent_session_id: summary.header.parent_session,
+        permission_mode: summary.mode.map(Into::into),
         approvals: 0,
     }
 }
@@ -189,6 +193,7 @@ fn line(session: &ListedSession) -> Line<'_> {
         totals: session.totals,
         cache_hit_percent: session.totals.and_then(|totals| totals.cache_hit_percent()),
         parent_session_id: session.parent_session_id.as_ref(),
+        permission_mode: session.permission_mode,
         approvals: session.approvals,
     }
 }

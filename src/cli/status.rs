@@ -83,7 +83,12 @@ fn text(status: &StatusResult, globals: &Globals) -> String {
     let counts = &status.counts;
     let lines = [
         format!("  listening  {}", status.listeners.join(" · ")),
-        format!("  sessions   {} loaded, {} running", counts.sessions_loaded, counts.turns_running),
+        format!(
+            "  sessions   {} loaded, {} running{}",
+            counts.sessions_loaded,
+            counts.turns_running,
+            waiting(counts.approvals_waiting)
+        ),
         format!("  clients    {}{}", counts.connections, slowest(&status.connections)),
     ];
     for line in lines {
@@ -132,6 +137,11 @@ fn limits(status: &StatusResult, all: bool) -> String {
         }
     }
     text
+}
+
+/// How many calls wait for somebody's word, if any do.
+fn waiting(approvals: usize) -> String {
+    if approvals == 0 { String::new() } else { format!(", {approvals} waiting for approval") }
 }
 
 /// Who is behind, if anybody is.

@@ -13,7 +13,7 @@ use super::work::{
     ApprovalAsked, ApprovalDecided, CompactionEnd, CompactionStart, CompactionSummary, JobRegistered,
     JobSettled, SubagentCatalog, SubagentFinished, SubagentStarted, TodoWrite,
 };
-use super::{Epoch, Message, Seq, Totals};
+use super::{Epoch, Message, PermissionMode, Seq, Totals};
 
 /// Why a stored or offered event is not valid.
 #[derive(Debug, thiserror::Error)]
@@ -173,6 +173,17 @@ impl EventBody {
         }
     }
 
+    /// The permission mode that holds from this event on, if it says so.
+    pub fn mode(&self) -> Option<PermissionMode> {
+        if let Self::PermissionPreset(preset) = self {
+            Some(preset.preset)
+        } else if let Self::TurnEnd(end) = self {
+            end.permission_mode
+        } else {
+            None
+        }
+    }
+
     /// What the session has used when this event was written, if it says so.
     pub fn totals(&self) -> Option<Totals> {
         if let Self::TurnEnd(end) = self { end.totals } else { None }
@@ -296,6 +307,7 @@ mod tests {
             reason: TurnEndReason::Aborted { reason: AbortCause::User },
             totals: None,
             title: None,
+            permission_mode: None,
         });
         let bytes = SessionEvent::new(Seq(7), 99, body).encode().unwrap();
         assert_eq!(

@@ -84,6 +84,9 @@ data! {
         /// The session's title, where a client chose it: so a log's end tells it (ours).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         title: Option<String>,
+        /// The permission mode, where it was changed: so a log's end tells it (ours).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permission_mode: Option<PermissionMode>,
     }
     /// `step/start` and `step/end`.
     StepMark {

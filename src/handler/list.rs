@@ -62,6 +62,7 @@ fn wire(caller: &Caller, listed: &Listed) -> ListedSession {
         last_seq: LastSeq(summary.last),
         totals: summary.totals,
         parent_session_id: summary.header.parent_session.clone(),
+        permission_mode: summary.mode.map(Into::into),
         approvals,
     }
 }

@@ -37,6 +37,7 @@ pub fn start(caller: &Arc<Caller>) -> Result<Started, RpcError> {
         in_flight: shared.in_flight_count(),
         sessions_loaded: sessions.len(),
         turns_running: sessions.iter().filter(|session| session.status == SessionStatus::Running).count(),
+        approvals_waiting: shared.runtime.loaded_feeds().iter().map(|feed| feed.approvals().len()).sum(),
         memory_bytes: resident_bytes().unwrap_or(0),
     };
     Ok(Started::now(&StatusResult {

@@ -177,6 +177,9 @@ pub struct Counts {
     pub sessions_loaded: usize,
     /// Turns that run.
     pub turns_running: usize,
+    /// Calls that wait for an approval.
+    #[serde(default)]
+    pub approvals_waiting: usize,
     /// Resident memory of the process.
     pub memory_bytes: u64,
 }

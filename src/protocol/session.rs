@@ -298,6 +298,9 @@ wire! {
         /// The session that delegated to it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent_session_id: Option<SessionId>,
+        /// What its agent may touch.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        permission_mode: Option<Mode>,
         /// Approvals that wait in it and in those that work for it.
         #[serde(default, skip_serializing_if = "is_zero")]
         approvals: u64,

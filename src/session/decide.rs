@@ -161,7 +161,8 @@ impl State {
         }
         let totals = Some(self.totals).filter(|totals| !totals.is_empty());
         let title = self.title.clone().filter(|_| self.renamed);
-        events.push(EventBody::TurnEnd(TurnEnd { turn, reason, totals, title }).into());
+        let permission_mode = self.mode_changed.then_some(self.settings.mode);
+        events.push(EventBody::TurnEnd(TurnEnd { turn, reason, totals, title, permission_mode }).into());
         events
     }
 

@@ -108,6 +108,8 @@ pub(super) struct State {
     pub(super) title: Option<String>,
     /// A client chose the title.
     pub(super) renamed: bool,
+    /// Its permission mode was changed since it began.
+    pub(super) mode_changed: bool,
     /// What the model has seen, a system message first.
     pub(super) conversation: Vec<Told>,
     /// Sessions that work for a call of the open turn.
@@ -151,6 +153,7 @@ impl State {
             keys: VecDeque::new(),
             title: None,
             renamed: false,
+            mode_changed: false,
             conversation: Vec::new(),
             children: Vec::new(),
             header: None,
@@ -203,7 +206,11 @@ impl State {
             EventBody::JobSettled(settled) => self.jobs.retain(|job| job.job_id != settled.job_id),
             EventBody::SessionTitle(title) if !self.renamed => self.title = Some(title.title.clone()),
             EventBody::WorkingDirectoryChange(change) => self.settings.cwd = PathBuf::from(&change.cwd),
-            EventBody::PermissionPreset(preset) => self.settings.mode = preset.preset,
+            EventBody::PermissionPreset(preset) => {
+                // The first one stands right behind the log's opening.
+                self.mode_changed |= event.seq > Seq(1);
+                self.settings.mode = preset.preset;
+            }
             EventBody::SessionUpdate(update) => self.apply_update(update),
             EventBody::SubagentStarted(started) => self.children.push(started.child_session_id.clone()),
             EventBody::SubagentFinished(finished) => {

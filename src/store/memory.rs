@@ -13,7 +13,7 @@ use super::{
     BlobId, Extent, Header, Line, ListQuery, Listing, Opened, Page, PageLimit, Place, SessionLog,
     SessionStore, Size, StoreError, StoredLine, Summary,
 };
-use crate::event::{Seq, SessionEvent, SessionId, Totals};
+use crate::event::{PermissionMode, Seq, SessionEvent, SessionId, Totals};
 
 /// Logs in memory. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,7 @@ struct Written {
     updated_at: u64,
     title: Option<String>,
     totals: Option<Totals>,
+    mode: Option<PermissionMode>,
 }
 
 struct MemoryLog(Arc<Log>);
@@ -86,6 +87,7 @@ impl Written {
         self.extent.epochs.extend(event.body.opened_epoch().map(|epoch| (epoch, line.seq)));
         self.title = event.body.title().map(str::to_owned).or(self.title.take());
         self.totals = event.body.totals().or(self.totals);
+        self.mode = event.body.mode().or(self.mode);
         self.updated_at = event.time_ms;
         self.extent.last = Some(line.seq);
         self.lines.push(line.json.clone());
@@ -120,6 +122,7 @@ impl MemoryStore {
                 updated_at: written.updated_at.max(log.header.created_at),
                 last: written.extent.last,
                 totals: written.totals,
+                mode: written.mode,
             }
         };
         let mut listed: Vec<Summary> = self.lock().values().map(summary).collect();

@@ -80,6 +80,7 @@ async fn listed(reached: &Reached, id: SessionId) -> Result<ListedSession, Failu
         last_seq: LastSeq(None),
         totals: None,
         parent_session_id: None,
+        permission_mode: None,
         approvals: 0,
     }))
 }

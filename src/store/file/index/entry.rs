@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::event::{Seq, SessionId, Totals};
+use crate::event::{PermissionMode, Seq, SessionId, Totals};
 use crate::store::{Header, Place, Summary};
 
 /// The beginning of a directory's name, which is enough to tell it from others.
@@ -59,6 +59,7 @@ pub(super) struct Entry {
     /// One more than the last event; 0: there is none.
     events: u64,
     totals: Option<Box<Totals>>,
+    mode: Option<PermissionMode>,
 }
 
 impl Entry {
@@ -70,6 +71,7 @@ impl Entry {
             title: summary.title.map(String::into_boxed_str),
             events: Seq::following(summary.last).0,
             totals: summary.totals.map(Box::new),
+            mode: summary.mode,
         }
     }
 
@@ -86,6 +88,7 @@ impl Entry {
             updated_at: place.updated_at.0,
             last: self.events.checked_sub(1).map(Seq),
             totals: self.totals.as_deref().copied(),
+            mode: self.mode,
         }
     }
 }

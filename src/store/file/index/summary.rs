@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::super::scan::Lines;
-use crate::event::{Seq, SessionEvent, Totals};
+use crate::event::{PermissionMode, Seq, SessionEvent, Totals};
 use crate::store::record::{self, Record};
 use crate::store::{Header, Summary};
 
@@ -27,7 +27,7 @@ pub(super) fn of(file: &File, length: u64) -> io::Result<Option<Summary>> {
     let mut lines = Lines::new(file, 0, HEAD_BYTES);
     let first = lines.next()?.filter(|line| line.whole);
     let Some(header) = first.and_then(|line| record::open_header(line.bytes).ok()) else { return Ok(None) };
-    let mut found = Found { header, title: None, last: None, totals: None, ended: false };
+    let mut found = Found { header, title: None, last: None, totals: None, mode: None, ended: false };
     while let Some(line) = lines.next()?.filter(|line| line.whole) {
         found.take(line.bytes);
         let enough = if found.title.is_some() { HEAD_BYTES as u64 } else { TITLE_WITHIN_BYTES };
@@ -46,8 +46,9 @@ pub(super) fn grown(file: &File, before: &Summary, from: u64, length: u64) -> io
     let mut bytes = vec![0; usize::try_from(length - start).unwrap_or(usize::MAX)];
     let read = file.read_at(&mut bytes, start)?;
     let Some(lines) = bytes[..read].strip_prefix(b"\n") else { return Ok(None) };
-    let Summary { header, title, totals, last, updated_at } = before.clone();
-    let mut found = Found { header, title, last: last.map(|seq| (seq, updated_at)), totals, ended: true };
+    let Summary { header, title, totals, mode, last, updated_at } = before.clone();
+    let mut found =
+        Found { header, title, last: last.map(|seq| (seq, updated_at)), totals, mode, ended: true };
     for line in lines.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n")) {
         found.take(line);
     }
@@ -59,15 +60,16 @@ struct Found {
     title: Option<String>,
     last: Option<(Seq, u64)>,
     totals: Option<Totals>,
+    mode: Option<PermissionMode>,
     /// The end of a turn was seen.
     ended: bool,
 }
 
 impl Found {
     fn summary(self) -> Summary {
-        let Self { header, title, last, totals, .. } = self;
+        let Self { header, title, last, totals, mode, .. } = self;
         let updated_at = last.map_or(header.created_at, |(_, time)| time);
-        Summary { header, title, updated_at, last: last.map(|(seq, _)| seq), totals }
+        Summary { header, title, updated_at, last: last.map(|(seq, _)| seq), totals, mode }
     }
 
     fn take(&mut self, line: &[u8]) {
@@ -79,11 +81,13 @@ impl Found {
         let ends = json.starts_with(b"{\"type\":\"turn/end\"");
         self.ended |= ends;
         let tells = ends
+            || json.starts_with(b"{\"type\":\"permission/preset\"")
             || json.starts_with(b"{\"type\":\"session/title\"")
             || json.starts_with(b"{\"type\":\"session/update\"");
         if tells && let Ok(event) = SessionEvent::decode(&json) {
             self.title = event.body.title().map(str::to_owned).or(self.title.take());
             self.totals = event.body.totals().or(self.totals);
+            self.mode = event.body.mode().or(self.mode);
         }
     }
 
