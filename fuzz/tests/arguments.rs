@@ -1,5 +1,7 @@
 //! Whatever a model gives a tool, reading it never panics, and asking what it needs changes nothing.
 
+use std::ops::Deref as _;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,12 +48,15 @@ fn arguments() {
         delegate: None,
         cancel: CancellationToken::new(),
     };
+    // After a panic nothing of these is looked at.
+    let shared = AssertUnwindSafe((runtime, offer, context, workspace));
     bolero::check!().with_type::<(u8, u8, Vec<u8>)>().for_each(|(name, frame, bytes)| {
+        let (runtime, offer, context, workspace) = shared.deref();
         let name = NAMES[usize::from(*name) % NAMES.len()];
         let (before, after) = FRAMES[usize::from(*frame) % FRAMES.len()];
         let raw = format!("{before}{}{after}", String::from_utf8_lossy(bytes));
         let tool = offer.get(name).unwrap();
-        let _ = runtime.block_on(tool.needs(&raw, &context));
+        let _ = runtime.block_on(tool.needs(&raw, context));
         assert_eq!(entries(workspace.path()), 1);
     });
 }
