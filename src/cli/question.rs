@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::escape::{Filter, one_line};
+use super::escape::one_line;
 use super::human;
 use crate::clock::now_ms;
 use crate::event::{ApprovalAsked, ApprovalOutcome, SessionId};
@@ -30,10 +30,11 @@ impl Question {
     /// What is asked: the tool, what it wants, the command or the diff.
     pub(super) fn text(&self) -> String {
         let asked = &self.approval;
-        let mut text = format!("? {}: {}", one_line(&asked.tool_name, 40), one_line(&asked.reason, 400));
+        let mut text =
+            format!("? {}: {}", one_line(&plain(&asked.tool_name), 40), one_line(&plain(&asked.reason), 400));
         match &asked.command {
             Some(command) if command.chars().count() <= COMMAND_CHARS && !command.contains('\n') => {
-                let _ = write!(text, ":   {}", one_line(command, COMMAND_CHARS));
+                let _ = write!(text, ":   {}", plain(command));
             }
             Some(command) => {
                 text.push('\n');
@@ -85,12 +86,21 @@ pub(super) fn word(outcome: ApprovalOutcome) -> &'static str {
     }
 }
 
-/// A text whose control characters can do nothing to a terminal.
+/// A text in which nothing is hidden and nothing acts on the terminal: what would not be seen as it is, is shown as its
+/// escape. Line ends and tabs stay.
 fn plain(text: &str) -> String {
-    let (mut filter, mut shown) = (Filter::default(), String::new());
-    filter.pass(text, &mut shown);
-    filter.end(&mut shown);
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let stays = matches!(c, '\n' | '\t') || !(c.is_control() || is_unseen(c));
+        if stays { shown.push(c) } else { shown.extend(c.escape_default()) }
+    }
     shown
+}
+
+/// Characters that take no room, or change the direction of what follows.
+fn is_unseen(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]
@@ -115,9 +125,9 @@ mod tests {
 
     #[test]
     fn a_long_command_is_shown_whole_and_can_do_nothing_to_the_terminal() {
-        let question = question(Some("echo a\n\x1b]0;title\x07rm -rf /x"), None, None);
+        let question = question(Some("echo a\n\x1b]0;title\x07rm \u{202e}-rf /x\r"), None, None);
         let text = question.text();
-        assert!(text.contains("rm -rf /x") && !text.contains('\x07') && !text.contains("\x1b]"), "{text:?}");
+        assert!(text.ends_with("echo a\n\\u{1b}]0;title\\u{7}rm \\u{202e}-rf /x\\r"), "{text:?}");
     }
 
     #[test]

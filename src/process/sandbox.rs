@@ -105,7 +105,7 @@ impl Sandbox {
     }
 
     /// What the model is told of how its commands run. Finds out what works here at the first call.
-    pub async fn told(&self, mode: PermissionMode) -> String {
+    pub async fn told(&self, mode: PermissionMode, workspace: &Path) -> String {
         if mode == PermissionMode::FullAccess || self.setting == SandboxSetting::Off {
             return "Commands run without a sandbox.".to_owned();
         }
@@ -114,6 +114,9 @@ impl Sandbox {
         match probe::of_setting(setting).await {
             Ok(_) => {
                 let writes = match mode {
+                    PermissionMode::WorkspaceWrite if !self.writes_in(workspace) => {
+                        "they write in $TMPDIR only, since keys are kept in the working directory (work below it); it is"
+                    }
                     PermissionMode::ReadOnly => "they write in $TMPDIR only, which is",
                     PermissionMode::WorkspaceWrite | PermissionMode::FullAccess => {
                         "they write in the working directory and in $TMPDIR only; $TMPDIR is"
@@ -208,9 +211,9 @@ mod tests {
     #[tokio::test]
     async fn the_model_is_told_when_nothing_holds_its_commands() {
         let sandbox = Sandbox::of_config(&Config::default());
-        let told = sandbox.told(PermissionMode::FullAccess).await;
+        let told = sandbox.told(PermissionMode::FullAccess, Path::new("/")).await;
         assert_eq!(told, "Commands run without a sandbox.");
-        let told = sandbox.told(PermissionMode::WorkspaceWrite).await;
+        let told = sandbox.told(PermissionMode::WorkspaceWrite, Path::new("/")).await;
         assert_eq!(told, "Commands don't run: no sandbox works on this machine.");
     }
 }

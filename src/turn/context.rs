@@ -65,7 +65,7 @@ impl Turn {
             prompt_at = Some(events.len());
             self.say(&mut events, (*self.prompt).clone());
         }
-        let sandbox = self.tools.sandbox().told(self.mode).await;
+        let sandbox = self.tools.sandbox().told(self.mode, &self.cwd).await;
         self.say_context(&mut events, around.branch, &sandbox);
         if let Some(text) = reminder {
             let source = Source::of(SourceKind::RepeatToolReminder);
@@ -90,7 +90,7 @@ impl Turn {
         self.say_system(step, &mut events);
         let around = self.look_around(true).await;
         self.say_instructions(&mut events, around.instructions);
-        let sandbox = self.tools.sandbox().told(self.mode).await;
+        let sandbox = self.tools.sandbox().told(self.mode, &self.cwd).await;
         self.say_context(&mut events, around.branch, &sandbox);
         if !events.is_empty() {
             self.facts.tell(events).await?;

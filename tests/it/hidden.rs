@@ -61,18 +61,26 @@ async fn secrets_are_not_read_searched_listed_or_changed_even_in_a_workspace_tha
         ("write", json!({ "file_path": ".ssh/authorized_keys", "content": "x" })),
         ("write", json!({ "file_path": ".git/hooks/pre-commit", "content": "x" })),
         ("write", json!({ "file_path": credentials, "content": "x" })),
+        ("write", json!({ "file_path": ".aws/credentials", "content": "x" })),
+        (
+            "bash",
+            json!({ "command": "mkdir -p .aws .gnupg; echo x > .netrc; echo x > .bashrc; echo wrote nothing" }),
+        ),
     ]);
     let daemon = Daemon::start_in(&home, [] as [&str; 0]);
     let mut peer = peer(&daemon, &home).await;
     assert_eq!(peer.prompt("s", "go").await["status"], "ok");
     let texts = texts(&home);
-    assert_eq!(texts.len(), 10, "{texts:#?}");
+    assert_eq!(texts.len(), 12, "{texts:#?}");
+    assert!(texts[11].contains("wrote nothing"), "{}", texts[11]);
     for (at, text) in texts.iter().enumerate() {
         assert!(!text.contains("secret needle"), "{at}: {text}");
         assert!(!text.contains("id_ed25519") || text.starts_with("Error: may not look at"), "{at}: {text}");
     }
     assert!(texts[5].contains("a plain needle"), "{}", texts[5]);
-    for made in [".ssh/authorized_keys", ".git/hooks/pre-commit", credentials] {
+    for made in
+        [".ssh/authorized_keys", ".git/hooks/pre-commit", credentials, ".aws", ".gnupg", ".netrc", ".bashrc"]
+    {
         assert!(!root(&home).join(made).exists(), "{made}");
     }
     peer.leave_unread();

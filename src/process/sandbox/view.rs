@@ -42,13 +42,12 @@ impl View {
         if network {
             shown.extend(std::fs::canonicalize(RESOLVER));
         }
-        let (writable, frozen) = if writes {
-            let frozen = workspaces.iter().flat_map(|workspace| frozen_in(workspace)).collect();
-            (workspaces, frozen)
-        } else {
-            shown.extend(workspaces);
-            (Vec::new(), Vec::new())
-        };
+        // What is hidden and not there yet could be made, and then it would be the user's.
+        let missing = missing(&places.hidden);
+        let (writable, read): (Vec<_>, Vec<_>) =
+            workspaces.into_iter().partition(|workspace| writes && !holds(workspace, &missing));
+        shown.extend(read);
+        let frozen = writable.iter().flat_map(|workspace| frozen_in(workspace)).collect();
         let private = real(&places.private);
         Ok(Self { hidden, private, writable, shown, frozen, network })
     }
@@ -85,6 +84,21 @@ pub(super) fn real(paths: &[PathBuf]) -> Vec<PathBuf> {
     real.sort();
     real.dedup();
     real
+}
+
+/// Where those would be that are not there: below the real path of what is.
+pub(super) fn missing(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let missing = paths.iter().filter(|path| std::fs::canonicalize(path).is_err());
+    missing.filter_map(|path| path.ancestors().find_map(|above| below(path, above))).collect()
+}
+
+fn below(path: &Path, above: &Path) -> Option<PathBuf> {
+    Some(std::fs::canonicalize(above).ok()?.join(path.strip_prefix(above).ok()?))
+}
+
+/// Whether a workspace holds any of these places.
+pub(super) fn holds(workspace: &Path, places: &[PathBuf]) -> bool {
+    places.iter().any(|place| place.starts_with(workspace))
 }
 
 /// What would let a program act later, as whoever uses the repository: its hooks, and where they are said to be.
@@ -129,6 +143,18 @@ mod tests {
         assert_eq!((&view.shown, &view.writable), (&vec![work.clone()], &Vec::new()));
         view.require_visible(&work).unwrap();
         assert!(view.require_visible(&root).is_err());
+    }
+
+    #[test]
+    fn a_workspace_in_which_secrets_could_be_made_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("work")).unwrap();
+        let places = places(&[&root.join(".ssh")], &[]);
+        let view = View::new(&places, &[root.clone(), root.join("work")], true, false).unwrap();
+        assert_eq!((view.writable, view.shown), (vec![root.join("work")], vec![root.clone()]));
+        assert_eq!(missing(&[root.join("a/b")]), [root.join("a/b")]);
+        assert_eq!(missing(&[root.join("work")]), Vec::<PathBuf>::new());
     }
 
     #[test]

@@ -162,7 +162,8 @@ async fn server_filesystem_over_stdio() {
         ("mcp__files__read_text_file", json!({"path": "/etc/passwd"})),
         ("mcp__files__read_text_file", json!({"path": 7})),
     ];
-    let mut scene = scene(&home, &calls, &table("files", &program, &[work.to_str().unwrap()])).await;
+    let server = table("files", &program, &[work.to_str().unwrap()]);
+    let mut scene = scene(&home, &calls, &format!("{server}writable = [{work:?}]\n")).await;
     let events = scene.turn("s").await;
     let texts = results(&events);
     assert_eq!(texts[0], "one\ntwo\n", "structured content is not said again");
