@@ -42,6 +42,7 @@ mod mcp;
 mod model_server;
 mod models;
 mod overlap;
+mod power;
 mod processes;
 mod prompts;
 mod reconnect;

@@ -4,6 +4,7 @@ mod ceiling;
 mod inherited;
 mod observe;
 mod refused;
+mod restarts;
 mod tls;
 
 use crate::support::{Daemon, Home};

@@ -9,7 +9,7 @@ use super::{ANSWER, CONSENT, create_token};
 use crate::support::{Daemon, Home, Peer, finish};
 
 /// `dshd serve` as a service manager starts it, with one socket under a name.
-fn handed(home: &Home, name: &str, socket: OwnedFd) -> Command {
+pub(super) fn handed(home: &Home, name: &str, socket: OwnedFd) -> Command {
     let template = home.dshd([] as [&str; 0]);
     let mut command = Command::new("sh");
     command
