@@ -68,7 +68,7 @@ pub enum TlsAction {
         #[command(flatten)]
         place: Place,
     },
-    /// Make a certificate for a client, where [[listen]] tls has client_ca
+    /// Make a certificate for a client, where an address of the daemon asks for one (client_ca)
     Client {
         /// The client's name
         #[arg(value_name = "NAME")]

@@ -1,6 +1,7 @@
 //! The script that plays when no key is set: it lists the directory with a real tool, tells what is there, and says
 //! plainly that no model was called.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -60,12 +61,12 @@ fn listing(result: &Message) -> String {
     }
     // Below a blank line stands what the tool says of its own work.
     let (paths, note) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let entries: Vec<&str> =
-        paths.lines().filter(|line| !line.is_empty() && *line != "No files found").collect();
+    let paths = paths.lines().filter(|line| !line.is_empty() && *line != "No files found");
+    let entries: BTreeSet<&str> = paths.map(top).collect();
     if entries.is_empty() {
         return "The working directory has no files but hidden or ignored ones.".to_owned();
     }
-    let mut listing = String::from("The working directory holds these files, newest first:\n");
+    let mut listing = String::from("The working directory holds:\n");
     for entry in entries.iter().take(ENTRIES_MAX) {
         listing.push_str("\n- ");
         listing.push_str(entry);
@@ -75,8 +76,12 @@ fn listing(result: &Message) -> String {
         let _ = write!(listing, "\n- and {} more", entries.len() - ENTRIES_MAX);
     }
     if !note.is_empty() {
-        listing.push_str("\n\n");
-        listing.push_str(note.trim_end());
+        listing.push_str("\n\n(Seen from the newest of its files; there are more of them.)");
     }
     listing
+}
+
+/// What stands in the directory itself: a file, or the directory that a path begins with.
+fn top(path: &str) -> &str {
+    path.find('/').map_or(path, |slash| &path[..=slash])
 }

@@ -68,7 +68,7 @@ async fn without_a_script_the_directory_is_listed_and_the_missing_model_is_told(
     messages.push(message(Role::Tool, SourceKind::Tool, "Cargo.toml\nsrc/lib.rs"));
     let (blocks, completion) = play(&model, &messages).await.unwrap();
     let text = said(&blocks);
-    assert!(text.contains("- Cargo.toml\n- src/lib.rs\n"), "{text}");
+    assert!(text.contains("The working directory holds:\n\n- Cargo.toml\n- src/\n"), "{text}");
     assert!(text.ends_with(concat!(
         "no model was called: no key is set. help: dshd login deepseek | export DEEPSEEK_API_KEY=… | ",
         "a local model: dshd config init --provider openai-compatible --base-url http://127.0.0.1:11434/v1\n"
