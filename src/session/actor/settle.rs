@@ -155,6 +155,8 @@ impl Actor {
             Err(error) if error.is_cancelled() => TurnEndReason::Aborted { reason: cause },
             Err(error) => TurnEndReason::Error { error: panicked(&self.id, &error) },
         };
+        // What its calls still ask for ends with it, in the events below.
+        self.asked.clear();
         let Some(open) = &self.open else { return };
         count(&reason);
         open.tools.jobs().end_unlogged();
