@@ -12,8 +12,8 @@
 //! Load, the same machine: 9,800 idle connections 8.4 KiB each, 0 % CPU, a turn among them 0.75 ms beside 0.73; 1,000
 //! subscribers p99 1.9 ms; 256 followers of 20,000 deltas a second 1.0 s of CPU beside 0.06 s for one, 509 frames each; 20,000
 //! events written in 0.13 s; 100,000 sessions ready in 14 ms, listed in 1.2 ms, 375 bytes each. 50 stopped readers
-//! beside one that loses nothing: 35 MiB; 2 GB to one client: 5.5 MiB a GB, where 1 is the goal. 20,000 slow strangers: a good
-//! client's initialize p99 6.6 ms, 64 held, none left. With TLS, health and sandboxes in the program: 16,850 KiB after a turn,
+//! beside one that loses nothing: 35 MiB; 2 GB to one client: 5.5 to 14 MiB a GB, where 1 is the goal. 20,000 slow strangers: a good
+//! client's initialize p99 7.2 ms, 64 held, none left. With TLS, health and sandboxes in the program: 16,850 KiB after a turn,
 //! where 12 MiB is the goal, start 4.2 ms, 39 KiB a loaded idle session.
 
 #![expect(
