@@ -248,7 +248,7 @@ pub(super) fn trust(globals: &Globals, loaded: &Loaded) -> Result<Trust, Failure
 }
 
 /// The token for TCP: the flag's file, the variable, the variable's file.
-fn token(globals: &Globals) -> Result<Option<Zeroizing<String>>, Failure> {
+pub(super) fn token(globals: &Globals) -> Result<Option<Zeroizing<String>>, Failure> {
     let environment = &globals.environment;
     let file = match (&globals.args.token_file, environment.get("DSHD_TOKEN")) {
         (Some(file), _) => file.clone(),

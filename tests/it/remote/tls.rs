@@ -66,6 +66,17 @@ async fn a_client_that_trusts_the_ca_or_a_key_comes_in_with_its_token() {
     peer.call("authenticate", json!({ "token": secret.trim() })).await;
     peer.initialize(json!({ "cwd": home.work() })).await;
     peer.finish().await;
+    let shown = ["connect", "--to", &address, "--pin", &leaf, "--token-file"];
+    let mut connect = home.dshd(shown);
+    connect.arg(home.path("test")).env("DSHD_DATA_DIR", home.path("elsewhere"));
+    let mut peer = Peer::stdio(connect);
+    peer.initialize(json!({ "cwd": home.work() })).await;
+    peer.finish().await;
+    fs::write(home.path("wrong"), "x".repeat(48)).unwrap();
+    let mut connect = home.dshd(shown);
+    connect.arg(home.path("wrong")).env("DSHD_DATA_DIR", home.path("elsewhere"));
+    let ran = crate::support::finish(connect, b"").await.expect_code(77);
+    assert!(ran.stderr.contains("token") && ran.stdout.is_empty(), "{}", ran.stderr);
     let said = daemon.stderr();
     assert!(said.contains("peer=tls:127.0.0.1") || said.contains("tls:127.0.0.1"), "{said}");
     assert!(daemon.stop().await.success());
